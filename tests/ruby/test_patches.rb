@@ -10,6 +10,7 @@ class TestPatches < ReactorTest
   # Code for a child: compares every method of Ruby's classes and modules before and after a block.
   SNAPSHOT = <<~'RUBY'
     require "json"
+    require "securerandom"
     require "socket"
     require "timeout"
     require "fcntl"

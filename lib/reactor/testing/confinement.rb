@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require "securerandom"
+
+module Reactor
+  module Testing
+    # What a simulated program must not do, because a seed would not bring it again: threads and children are refused. And random numbers
+    # that the seed decides.
+    #
+    # @api private
+    module Confinement
+      # Code that may: our own, for files, and that of test frameworks, which run diff(1) when an assertion has failed.
+      TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/(minitest|test-unit|rspec-\w+)[-.\d]*/}
+      private_constant :TRUSTED
+
+      class << self
+        # @param what [Symbol] :threads or :children
+        # @raise [NotImplementedError] in a fiber of a host, unless the world allows it
+        def refuse(what)
+          world = Host::Boot.current&.world
+          return if world.nil? || world.allow.include?(what) || caller_locations(2, 1).first&.path&.match?(TRUSTED)
+
+          raise NotImplementedError, "#{what} have an order of their own: a seed does not bring it again (allow: [:#{what}] does without)"
+        end
+
+        # @return [Random, nil] the source of the world
+        def random = Host::Boot.current&.world&.entropy
+
+        # Runs the block with Kernel#rand seeded.
+        def seeded(seed)
+          before = srand(seed)
+          yield
+        ensure
+          srand(before)
+        end
+      end
+
+      # Prepended to the singleton class of Thread.
+      module Threads
+        def new(...) = (Confinement.refuse(:threads) || super)
+        def start(...) = (Confinement.refuse(:threads) || super)
+        def fork(...) = (Confinement.refuse(:threads) || super)
+      end
+
+      # Prepended to Process's singleton class, Kernel, and Kernel's singleton class.
+      module Children
+        def spawn(...) = (Confinement.refuse(:children) || super)
+        def fork(...) = (Confinement.refuse(:children) || super)
+      end
+
+      # Prepended to Kernel and its singleton class.
+      module Commands
+        def system(...) = (Confinement.refuse(:children) || super)
+        def `(command) = (Confinement.refuse(:children) || super)
+      end
+
+      # Prepended to IO's singleton class.
+      module Popen
+        def popen(...) = (Confinement.refuse(:children) || super)
+      end
+
+      # Prepended to UDPSocket.
+      module Datagrams
+        def initialize(...) = (Confinement.refuse(:datagrams) || super)
+      end
+
+      # Prepended to Random's singleton class.
+      module RandomSeeds
+        def new(*seed) = seed.empty? && (source = Confinement.random) ? super(source.rand(1 << 64)) : super
+        def new_seed = Confinement.random&.rand(1 << 128) || super
+        def urandom(size) = Confinement.random&.bytes(size) || super
+      end
+
+      # Prepended to SecureRandom's singleton class.
+      module SecureNumbers
+        def bytes(size) = Confinement.random&.bytes(size || 16) || super
+        def gen_random(size) = Confinement.random&.bytes(size) || super
+      end
+    end
+    private_constant :Confinement
+  end
+end

@@ -1,0 +1,97 @@
+# frozen_string_literal: true
+
+module Reactor
+  module Testing
+    # A machine of a {World}: a name, an address, and a block, which is its program.
+    #
+    # @api private
+    class Host
+      # What runs on a host from its start to its crash. Its fibers know it by their storage, which the fibers that they start inherit.
+      class Boot
+        KEY = :reactor_simulated_boot
+        private_constant :KEY
+
+        # @return [Boot, nil] that of the current fiber; nil outside of a world, and in the world's own fibers
+        def self.current = Fiber[KEY]
+
+        # Runs the block in a fiber of this boot; nil: of none.
+        def self.start(boot, &) = Fiber.schedule(storage: { **Fiber.current.storage.to_h, KEY => boot }, &)
+
+        # @param options [Hash] of Fiber.schedule
+        # @return [Boot, nil] that of the new fiber
+        def self.of_new(options)
+          storage = options[:storage]
+          storage.is_a?(Hash) && storage.key?(KEY) ? storage[KEY] : current
+        end
+
+        attr_reader :host
+
+        def initialize(host)
+          @host = host
+          @fibers = {}.compare_by_identity
+          @up = true
+        end
+
+        def up? = @up
+
+        def world = @host.world
+
+        # Runs the block as a fiber of this host.
+        def run
+          Fiber[KEY] = self
+          @fibers[Fiber.current] = true
+          yield
+        ensure
+          @fibers.delete(Fiber.current)
+        end
+
+        # @raise [Errno::ENETDOWN] the host has crashed: an `ensure` clause must not reach the world any more
+        def check = (raise Errno::ENETDOWN, "#{@host.name} has crashed" unless @up)
+
+        # An error has ended a fiber.
+        def fail(error) = (world.fail(error) if @up)
+
+        # Ends the fibers where they wait. Their `ensure` clauses run.
+        def stop(scheduler)
+          @up = false
+          scheduler.watchers.each { |watcher| watcher.cancel if watcher.instance_variable_get(:@storage)&.value?(self) }
+          @fibers.keys.each { |fiber| scheduler.cancel_fiber(fiber) }
+        end
+      end
+
+      attr_reader :world, :name, :address, :boot
+
+      # @param client [Boolean] whether the world waits for the end of the block
+      def initialize(world, name, address, client, block)
+        @world = world
+        @name = name
+        @address = address
+        @client = client
+        @block = block
+      end
+
+      # Whether the world need not wait for it.
+      def done? = !@client || (!@boot.nil? && !(@boot.up? && @runs))
+
+      def up? = !@boot.nil? && @boot.up?
+
+      def start
+        boot = @boot = Boot.new(self)
+        @runs = true
+        Boot.start(boot) { run(boot) }
+      end
+
+      private
+
+      def run(boot)
+        @block.call
+      rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
+        boot.fail(error)
+      ensure
+        @runs = false if boot.equal?(@boot)
+        @world.look_for_end
+      end
+    end
+    private_constant :Host
+  end
+end

@@ -1,0 +1,226 @@
+# frozen_string_literal: true
+
+require "socket"
+require_relative "connection"
+
+module Reactor
+  module Testing
+    # The network of a {World}: who listens where, and what happens to messages on the way.
+    #
+    # @api private
+    class Network
+      # Seconds that a message takes by default.
+      LATENCY = (0.0002..0.002)
+      # Seconds after which a connecting host tries again, and after which it gives up, as Linux does.
+      FIRST_RETRY = 1.0
+      GIVE_UP = 127.0
+      # Ports that the network gives.
+      EPHEMERAL = 49_152
+      private_constant :FIRST_RETRY, :GIVE_UP, :EPHEMERAL
+
+      Link = Struct.new(:latency, :drop, :reset, :split)
+      Listener = Struct.new(:host, :port, :path, :socket, :pending)
+      private_constant :Link, :Listener
+
+      # @return [Integer] faults so far
+      attr_reader :faults
+
+      # @param random [Random]
+      # @param faults [Integer, nil] at most
+      def initialize(world, random, faults)
+        @world = world
+        @random = random
+        @faults_left = faults || Float::INFINITY
+        @faults = @names = 0
+        @links = Hash.new(Link.new(LATENCY, 0, 0, 0))
+        @cuts = []
+        @listeners = {}
+        @connections = {}.compare_by_identity
+        @never, @never_written = IO.pipe
+      end
+
+      def trace = @world.trace
+
+      # @return [Integer] virtual nanoseconds
+      def now = @world.scheduler.virtual_elapsed
+
+      # --- links ---------------------------------------------------------------------------------------------------
+
+      def link(names, latency, **shares)
+        raise ArgumentError, "a link is between two hosts, not #{names.size}" if names.size > 2
+
+        shares.each { |name, share| raise ArgumentError, "#{name} is a share in 0..1, not #{share.inspect}" unless (0..1).cover?(share) }
+        least = latency.is_a?(Range) ? latency.begin : latency
+        raise ArgumentError, "latency is seconds, at least 0, not #{latency.inspect}" if least.negative?
+
+        link = Link.new(latency, *shares.values)
+        names.empty? ? @links.default = link : @links[names.sort] = link
+        nil
+      end
+
+      # @return [Float] seconds that a message takes
+      def delay(from, to)
+        link = between(from, to)
+        seconds = link.latency.is_a?(Range) ? @random.rand(link.latency) : link.latency
+        resent = 0.2
+        while fault?(link.drop)
+          seconds += resent
+          resent *= 2
+        end
+        seconds.round(6)
+      end
+
+      def reset?(from, to) = fault?(between(from, to).reset)
+
+      # @return [Integer] bytes that the link takes at once
+      def chunk(from, to) = fault?(between(from, to).split) ? @random.rand(1..16) : 65_536
+
+      def partition(one, other)
+        @cuts << [one, *other]
+        nil
+      end
+
+      def heal(one, other)
+        @cuts.reject! { |cut| one.nil? || cut.sort == [one, *other].sort }
+        @connections.each_key(&:resume)
+        nil
+      end
+
+      def cut?(from, to)
+        !from.equal?(to) && @cuts.any? { |cut| (cut - [from.name, to.name]).empty? }
+      end
+
+      # --- listening and connecting --------------------------------------------------------------------------------
+
+      # @return [Integer] the port
+      # @raise [Errno::EADDRINUSE]
+      def bind(host, socket, port, path)
+        port = ephemeral if port.zero?
+        raise Errno::EADDRINUSE, "bind(2) for #{host.name} port #{port}" if listener(host, port)
+
+        @listeners[path] = Listener.new(host, port, path, socket, [])
+        port
+      end
+
+      # @return [String] an address for a socket
+      def path
+        @names += 1
+        RUBY_PLATFORM.include?("linux") ? "\0reactor-#{Process.pid}-#{object_id}-#{@names}" : File.join(folder, @names.to_s)
+      end
+
+      # @param path [String] of the listener
+      # @return [Connection::Endpoint, nil] of the socket that has just been accepted
+      def accepted(path, socket)
+        connection = @listeners[path]&.pending&.shift or return
+        trace.add(*connection.names(1), :accept)
+        connection.belongs_to(socket, 1)
+      end
+
+      # Connects, which takes its time.
+      #
+      # @return [Connection]
+      # @raise [SystemCallError, SocketError] as connect(2)
+      def connect(from, to, port)
+        target = "connect(2) for #{to.name.inspect} port #{port}"
+        pause = FIRST_RETRY
+        connection = begun = nil
+        trace.add(from.name, to.name, "connect #{port}")
+        loop do
+          sleep delay(from, to)
+          connection = knock(from, to, port) unless cut?(from, to)
+          sleep delay(to, from) if connection
+          return (begun = connection).begin if connection.is_a?(Connection)
+          raise Errno::ECONNREFUSED, target if connection == :refused
+          raise Errno::ETIMEDOUT, target if pause > GIVE_UP
+
+          sleep pause # the host does not answer: it is cut off, or its queue is full
+          pause *= 2
+        end
+      ensure
+        connection.begin.own.close if Connection === connection && !begun
+      end
+
+      # @return [Host] that a host knows by this name or address
+      # @raise [Socket::ResolutionError]
+      def resolve(host, name)
+        return host if ["localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "", nil].include?(name)
+
+        @world.resolve(name.to_s) || raise(Socket::ResolutionError, "getaddrinfo: Name or service not known (#{name})")
+      end
+
+      # --- for connections -----------------------------------------------------------------------------------------
+
+      # Runs the block when the socket is ready.
+      def watch(socket, events = IO::READABLE, &)
+        outside { @world.scheduler.on_ready(socket, events, transient: true, &) unless socket.closed? }
+      end
+
+      # Runs the block in so many seconds.
+      def after(seconds, &) = outside { @world.scheduler.on_ready(@never, timeout: seconds, transient: true, &) }
+
+      def ephemeral = EPHEMERAL + ((@ports = (@ports || -1) + 1) % (65_536 - EPHEMERAL))
+
+      def forget(connection) = @connections.delete(connection)
+
+      # The host has crashed.
+      def drop_host(host)
+        @listeners.delete_if { |_, listener| listener.host.equal?(host) && (listener.socket.close || true) }
+        @connections.keys.each { |connection| connection.drop(host) }
+      end
+
+      def close
+        @connections.keys.each(&:close)
+        @listeners.each_value { |listener| listener.socket.close }
+        [@never, @never_written].each(&:close)
+        FileUtils.remove_entry(@folder) if @folder
+      end
+
+      private
+
+      def between(from, to)
+        names = [[from.name, to.name].sort, [to.name], [from.name]].find { |each| @links.key?(each) }
+        @links[names]
+      end
+
+      def fault?(share)
+        return false unless share.positive? && @random.rand < share && @faults < @faults_left
+
+        @faults += 1
+        true
+      end
+
+      def listener(host, port)
+        @listeners.each_value.find { |each| each.host.equal?(host) && each.port == port && !each.socket.closed? }
+      end
+
+      # @return [Connection, Symbol, nil] :refused; nil: the queue is full
+      def knock(from, to, port)
+        listener = listener(to, port) or return :refused
+
+        ours = Socket.new(:UNIX, :STREAM)
+        ours.connect_nonblock(Socket.sockaddr_un(listener.path))
+        connection = Connection.new(self, from, to, port, ours)
+        @connections[connection] = true
+        listener.pending << connection
+        connection
+      rescue Errno::EAGAIN
+        ours.close
+        nil
+      rescue Errno::ECONNREFUSED
+        ours.close
+        :refused
+      end
+
+      # The fiber that runs the block is none of a host: what it starts must not end with one.
+      def outside(&) = Host::Boot.current ? Fiber.new(storage: {}, &).resume : yield
+
+      # Only Linux has names of sockets that are no files.
+      def folder
+        require "tmpdir"
+        require "fileutils"
+        @folder ||= Dir.mktmpdir("reactor")
+      end
+    end
+    private_constant :Network
+  end
+end

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+module Reactor
+  module Testing
+    # One direction of a {Connection}: takes bytes from the network's end at the sender, and gives them to the network's end at the receiver
+    # when they arrive. It has no fiber: the scheduler starts one for each thing that happens.
+    #
+    # @api private
+    class Pipe
+      # Bytes on the way at most. Beyond that the sender's socket fills.
+      WINDOW = 1 << 18
+      private_constant :WINDOW
+
+      # @param side [Integer] of the sender
+      # @param source [BasicSocket]
+      # @param target [BasicSocket]
+      def initialize(connection, side, source, target)
+        @connection = connection
+        @network = connection.network
+        @side = side
+        @source = source
+        @target = target
+        @queue = []
+        @bytes = @held = @last_due = 0
+        @read = ->(_, _) { read }
+        @deliver = ->(_, _) { deliver }
+      end
+
+      # Whether the receiver has been told of the end.
+      def ended? = @ended
+
+      def listen = @network.watch(@source, &@read)
+
+      # What was held while the hosts were cut off from each other, or while the receiver's socket was full.
+      def resume
+        held, @held = @held, 0
+        held.times { send_later }
+      end
+
+      # Sends a reset instead of what is on the way.
+      def reset
+        @reset = true
+        @queue.clear
+        push(:reset)
+      end
+
+      private
+
+      def read
+        return if @reset
+
+        bytes = @source.recv_nonblock(@network.chunk(*@connection.hosts), exception: false)
+        return listen if bytes == :wait_readable
+        return push(:end) if bytes.nil? || bytes.empty?
+        return @connection.reset_by(@side) if @network.reset?(*@connection.hosts)
+
+        @bytes += bytes.bytesize
+        push(bytes)
+        @full = @bytes >= WINDOW
+        listen unless @full
+      rescue Errno::ECONNRESET
+        reset # the sender has closed its socket before it had read all
+      rescue IOError
+        nil
+      end
+
+      def push(message)
+        @queue << message
+        send_later
+      end
+
+      # In order: what follows a message that is sent again waits for it.
+      def send_later
+        now = @network.now
+        @last_due = [@last_due, now + (@connection.delay(@side) * 1e9).round].max
+        @network.after((@last_due - now).fdiv(1_000_000_000), &@deliver)
+      end
+
+      def deliver
+        return @held += 1 if @blocked || @connection.cut?
+
+        message = @queue.shift or return
+        message.is_a?(Symbol) ? finish(message) : write(message)
+      end
+
+      def finish(message)
+        @ended = true
+        @network.trace.add(*@connection.names(@side), message)
+        return @connection.reset_at(1 - @side) if message == :reset
+
+        @target.shutdown(Socket::SHUT_WR)
+        @connection.look_for_end
+      rescue IOError, SystemCallError
+        @connection.look_for_end
+      end
+
+      def write(bytes)
+        written = @target.sendmsg_nonblock(bytes, exception: false)
+        written = 0 if written == :wait_writable
+        @network.trace.add(*@connection.names(@side), written, bytes) if written.positive?
+        @bytes -= written
+        wait_for_space(bytes.byteslice(written..)) if written < bytes.bytesize
+        listen if @full && !(@full = @bytes >= WINDOW)
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        @connection.reset_by(1 - @side) # the receiver has closed its socket
+      rescue IOError
+        nil # the receiver is gone
+      end
+
+      def wait_for_space(rest)
+        @queue.unshift(rest)
+        @blocked = true
+        @network.watch(@target, IO::WRITABLE) do
+          @blocked = false
+          deliver
+          resume
+        end
+      end
+    end
+    private_constant :Pipe
+  end
+end

@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+require "timeout"
+require_relative "../patches"
+require_relative "../run"
+require_relative "../scheduler"
+require_relative "confinement"
+require_relative "hooks"
+require_relative "sockets"
+require_relative "world"
+
+module Reactor
+  module Testing
+    # One run of a {World}.
+    #
+    # @api private
+    module Simulation
+      # When each world begins: 2026-01-01, in seconds.
+      START = 1_767_225_600
+      # They complete what they are asked for in an order of their own.
+      UNORDERED = %i[uring iocp].freeze
+
+      ROWS = [
+        [TCPSocket, Sockets::TCPSocketConnect], [TCPServer, Sockets::TCPServerBind], [TCPServer, Sockets::Accept],
+        [Socket, Sockets::Accept], [Socket, Sockets::SocketConnect], [Socket.singleton_class, Sockets::SocketTCP],
+        [BasicSocket, Sockets::Addresses], [IPSocket, Sockets::IPAddresses], [IPSocket.singleton_class, Sockets::AddressLookup],
+        [Addrinfo.singleton_class, Sockets::Lookup], [Thread.singleton_class, Confinement::Threads],
+        [Process.singleton_class, Confinement::Children], [Kernel, Confinement::Children], [Kernel.singleton_class, Confinement::Children],
+        [Kernel, Confinement::Commands], [Kernel.singleton_class, Confinement::Commands], [IO.singleton_class, Confinement::Popen],
+        [UDPSocket, Confinement::Datagrams], [Random.singleton_class, Confinement::RandomSeeds],
+        [SecureRandom.singleton_class, Confinement::SecureNumbers]
+      ].freeze
+
+      # The patches of a simulation: see {Patches}. Outside of a host they do what Ruby does.
+      PATCHES = Patches::Moment.new
+      PATCHES.define_singleton_method(:install) { ROWS.each { |owner, with| owner.prepend(with) } && Watcher.prepend(WatcherOfHost) }
+
+      # Ends the other fibers of a run.
+      Over = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
+
+      private_constant :START, :UNORDERED, :ROWS, :PATCHES, :Over
+
+      class << self
+        # @param complete [Boolean] whether the trace keeps all events
+        # @return [World] that has ended; its `failure` tells how
+        def run(seed, complete, at: START, backend: nil, **options, &)
+          raise "this thread already has a scheduler" if Fiber.scheduler
+
+          Patches.install(Patches::VIRTUAL_TIME, PATCHES)
+          random = Random.new(seed)
+          world = nil
+          scheduler = scheduler(backend, random, ->(error, _) { (Host::Boot.current || world).fail(error) })
+          world = World.new(scheduler, random, complete, **options)
+          Confinement.seeded(random.rand(1 << 64)) { run_world(scheduler, world, at, &) }
+          world
+        end
+
+        private
+
+        def scheduler(backend, random, on_error)
+          raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket)
+
+          chosen = Internal.choose(backend)
+          raise ArgumentError, "backend #{chosen} completes in an order of its own" if backend && UNORDERED.include?(chosen)
+
+          chosen = Reactor.backends.find { |name, usable| usable == true && !UNORDERED.include?(name) }.first if UNORDERED.include?(chosen)
+          scheduler = Scheduler.new(backend: chosen, policy: :never, on_error: on_error)
+          [Hooks, SimulationHooks].each { |hooks| scheduler.singleton_class.prepend(hooks) }
+          scheduler.shuffle(random.rand(1 << 62))
+          scheduler
+        end
+
+        def run_world(scheduler, world, at, &)
+          Patches::VirtualTime.clock = Clock.new(scheduler, 0, at)
+          Running.run(scheduler) do
+            world.run(&)
+            raise Over
+          end
+        rescue Over
+          nil
+        rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
+          world.failure = error
+        ensure
+          Patches::VirtualTime.clock = nil
+        end
+      end
+    end
+    private_constant :Simulation
+
+    class << self
+      # Runs a whole program in a world of its own: hosts with a network between them, in virtual time, on this thread. Everything that the
+      # scheduler and the network are free to choose is chosen by the seed: which fiber runs next, forced yields at input, output and
+      # sleeps, how long messages take, and which are dropped. So one seed is one course of events, in every process: docs/simulation.md
+      # says where that ends.
+      #
+      #   Reactor::Testing.simulate(seed: 17) do |world|
+      #     world.host("db") { server = TCPServer.new("db", 5432); … }
+      #     world.client("app") { TCPSocket.open("db", 5432) { … } }
+      #     world.at(30) { world.partition("app", "db") }
+      #   end
+      #
+      # @param seed [Integer]
+      # @param until [Numeric, nil] virtual seconds after which the world ends; nil: its clients must have ended within a day
+      # @param twice [Boolean] whether it runs twice, and the traces are compared
+      # @option options [Time, Numeric] :at what Time.now shows at the start
+      # @option options [Integer, nil] :yields forced yields at most, nil: as many as the seed makes
+      # @option options [Integer, nil] :faults dropped, reset and split messages at most, nil: as many as the seed makes
+      # @option options [Array<Symbol>] :allow what is real, and not to be refused: :threads, :children, :datagrams (UDP)
+      # @option options [Symbol, String, nil] :backend see {Reactor.backends}; not :uring, which completes in an order of its own
+      # @yieldparam world [World]
+      # @return [Trace]
+      # @raise what the block, a host or a check raises; the message names the seed
+      # @raise [Stuck] clients wait for what never comes
+      # @raise [ArgumentError] the backend is :uring; no client and no `until:`
+      # @raise [RuntimeError] this thread has a scheduler already; with `twice:`, the traces part
+      # @raise [NotImplementedError] a host starts a thread or a child, or opens a UDP socket; this platform has no UNIX sockets
+      def simulate(seed:, twice: false, until: nil, **options, &block)
+        raise ArgumentError, "no block given" unless block
+
+        options[:limit] = binding.local_variable_get(:until)
+        world, again = Array.new(twice ? 2 : 1) { Simulation.run(seed, twice, **options, &block) }
+        parted = again && world.trace.difference(again.trace)
+        raise "seed #{seed} is not the whole cause: two runs part here\n#{parted}" if parted
+        raise world.failure.exception("#{world.failure.message}\n(simulated with seed: #{seed})") if world.failure
+
+        world.trace
+      end
+    end
+  end
+end

@@ -1,0 +1,251 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+require_relative "host"
+require_relative "network"
+require_relative "trace"
+
+module Reactor
+  module Testing
+    # The world of {Testing.simulate}: hosts, the links between them, and what happens to both. The methods may be called in the block, and
+    # later by any fiber of the world. Times are virtual seconds.
+    class World
+      # The default of `until:`, in seconds.
+      DAY = 86_400
+      # How likely a forced yield is. Each seed has one of these: some defects need quiet, others need many.
+      YIELD_RATES = [0, 0.05, 0.3].freeze
+      # Paths of this library, of Ruby's own code and of gems.
+      NOT_THE_PROGRAMS = %r{\A(#{Regexp.union(File.dirname(__dir__), RbConfig::CONFIG["rubylibdir"])}|<internal:)|/gems/}
+      private_constant :DAY, :YIELD_RATES, :NOT_THE_PROGRAMS
+
+      # @return [Trace]
+      attr_reader :trace
+
+      # @return [Exception, nil]
+      # @api private
+      attr_accessor :failure
+
+      # @api private
+      attr_reader :network, :scheduler, :entropy, :allow
+
+      # @param yields [Integer, nil] forced yields at most
+      # @param faults [Integer, nil] drops, resets and splits at most
+      # @api private
+      def initialize(scheduler, random, complete, limit: nil, yields: nil, faults: nil, allow: [])
+        @scheduler = scheduler
+        @random = random
+        @entropy = Random.new(random.rand(1 << 32))
+        @allow = allow
+        @trace = Trace.new(scheduler, complete)
+        @network = Network.new(self, Random.new(random.rand(1 << 32)), faults)
+        @limit = limit
+        @hosts = {}
+        @checks = []
+        @outcome = Thread::Queue.new
+        @yield_rate = YIELD_RATES.sample(random: random)
+        @yields_left = yields&.to_f || Float::INFINITY
+        @yields = 0
+      end
+
+      # A host. Its block runs as soon as the block of {Testing.simulate} has ended, and again after each {#restart}. It uses TCPServer,
+      # TCPSocket, Socket, Net::HTTP, OpenSSL and so on as ever, and other hosts by name. The world does not wait for it.
+      #
+      # @param name [String]
+      # @return [void]
+      # @raise [ArgumentError] without a block; the name is taken
+      def host(name, &block) = add(name, false, block)
+
+      # A host as {#host}, for whose block the world waits: it ends when all clients have ended or crashed.
+      #
+      # @param (see #host)
+      # @return [void]
+      # @raise (see #host)
+      def client(name, &block) = add(name, true, block)
+
+      # Sets what happens to messages, in both directions: between two hosts, between one and all others, or, without names, by default.
+      # Two numbers decide where there is a range: one between them is drawn for each message.
+      #
+      # @param names [Array<String>] at most two
+      # @param latency [Numeric, Range<Numeric>] seconds that a message takes
+      # @param drop [Numeric] 0..1: the share of messages that are sent again after 0.2, 0.4, … seconds, as TCP does
+      # @param reset [Numeric] 0..1: the share of messages that reset their connection instead
+      # @param split [Numeric] 0..1: the share of reads that a link breaks after a few bytes
+      # @return [void]
+      # @raise [ArgumentError] out of range; more than two names
+      def link(*names, latency: Network::LATENCY, drop: 0, reset: 0, split: 0)
+        @network.link(names, latency, drop: drop, reset: reset, split: split)
+      end
+
+      # Runs the block at this time.
+      #
+      # @param time [Numeric] seconds since the world began
+      # @return [void]
+      def at(time, &block)
+        Host::Boot.start(nil) do
+          sleep [time - self.time, 0].max
+          block.call unless @over
+        rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
+          self.fail(error)
+        end
+        nil
+      end
+
+      # @return [Float] virtual seconds since the world began
+      def time = @scheduler.virtual_elapsed / 1e9
+
+      # From now on nothing passes between the two hosts, or between one and all others, until {#heal}. What was sent arrives then.
+      #
+      # @return [void]
+      # @raise [ArgumentError] there is no such host
+      def partition(one, other = nil)
+        @trace.add(find(one).name, other && find(other).name, :partition)
+        @network.partition(one, other)
+      end
+
+      # Ends {#partition} with the same arguments; without arguments, all.
+      #
+      # @return [void]
+      def heal(one = nil, other = nil)
+        @trace.add(one || "world", other, :heal)
+        @network.heal(one, other)
+      end
+
+      # Ends the program of a host: its connections are reset, its fibers end where they wait. Their `ensure` clauses run, but any input or
+      # output in them raises Errno::ENETDOWN. What they have left in objects that hosts share stays.
+      #
+      # @return [void]
+      # @raise [ArgumentError] there is no such host
+      def crash(name)
+        host = find(name)
+        return unless host.up?
+
+        @trace.add(name, nil, :crash)
+        @network.drop_host(host)
+        host.boot.stop(@scheduler)
+        look_for_end
+      end
+
+      # Starts a host again, after {#crash} or after its block has ended. If it is up, it crashes first.
+      #
+      # @return [void]
+      # @raise [ArgumentError] there is no such host
+      def restart(name)
+        crash(name)
+        @trace.add(name, nil, :start)
+        find(name).start
+        nil
+      end
+
+      # Adds a line to the timeline.
+      #
+      # @return [void]
+      def log(text)
+        @trace.add(Host::Boot.current&.host&.name || "world", nil, text.to_s)
+        nil
+      end
+
+      # Runs the block when the world has ended without an error: for what must hold then.
+      #
+      # @return [void]
+      def check(&block)
+        @checks << block
+        nil
+      end
+
+      # @return [String]
+      def inspect = "#<#{self.class} #{@hosts.size} hosts, #{time} s>"
+
+      # --- for the parts of the simulation -------------------------------------------------------------------------
+
+      # @return [Host]
+      # @raise [ArgumentError]
+      # @api private
+      def find(name) = @hosts[name] || raise(ArgumentError, "there is no host #{name.inspect}")
+
+      # @return [Host, nil] by name or address
+      # @api private
+      def resolve(name) = @hosts[name] || @hosts.each_value.find { |host| host.address == name }
+
+      # @return [Integer] forced yields so far
+      # @api private
+      attr_reader :yields
+
+      # Lets another fiber run, now and then.
+      #
+      # @api private
+      def maybe_yield
+        return unless @yield_rate.positive? && !@over && @random.rand < @yield_rate && @yields < @yields_left
+
+        @yields += 1
+        @trace.add(Host::Boot.current.host.name, nil, "yields at #{place}") if @yields_left.finite?
+        @scheduler.yield
+      end
+
+      # Ends the world with an error.
+      #
+      # @api private
+      def fail(error)
+        @outcome << error
+      end
+
+      # Ends the world if there is no client left to wait for.
+      #
+      # @api private
+      def look_for_end
+        @outcome << :done if @has_clients && @hosts.each_value.all?(&:done?)
+      end
+
+      # Runs the world to its end.
+      #
+      # @raise [ArgumentError] nothing would end it
+      # @raise the error that has ended it
+      # @api private
+      def run
+        yield self
+        raise ArgumentError, "a world needs a client, or until:" unless @has_clients || @limit
+
+        @started = true
+        @hosts.values.each(&:start)
+        outcome = @outcome.pop(timeout: @limit || DAY)
+        check_progress unless outcome
+        raise outcome if outcome.is_a?(Exception)
+
+        @over = true
+        @checks.each(&:call)
+      ensure
+        @over = true
+        @hosts.each_value { |host| host.boot&.stop(@scheduler) }
+        @network.close
+      end
+
+      private
+
+      def add(name, client, block)
+        raise ArgumentError, "no block given" unless block
+        raise ArgumentError, "there is a host #{name} already" if @hosts.key?(name)
+
+        @has_clients ||= client
+        host = @hosts[name] = Host.new(self, name, "10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}", client, block)
+        host.start if @started
+        nil
+      end
+
+      # @return [String] the line of the program
+      def place
+        frame = caller_locations.find { |each| !each.path.match?(NOT_THE_PROGRAMS) }
+        frame && "#{File.basename(frame.path)}:#{frame.lineno}"
+      end
+
+      # The time is up. If nothing would ever have happened any more, clients wait in vain.
+      def check_progress
+        waiting = @hosts.each_value.reject(&:done?).map(&:name)
+        return if waiting.empty? || (@limit && @scheduler.stats[:timers].positive?)
+
+        raise Stuck, "#{waiting.join(", ")} cannot go on, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
+      end
+    end
+
+    # Clients of a {World} wait for what never comes.
+    Stuck = Class.new(StandardError)
+  end
+end

@@ -1,0 +1,453 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "open3"
+require "reactor/testing"
+
+# A world made from a seed: hosts, a network between them, faults.
+class TestSimulation < ReactorTest
+  SEEDS = (0...6)
+  # The one that is simulated instead of a backend that completes in an order of its own.
+  SIMULATED = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
+
+  def setup
+    super
+    skip "no UNIX sockets" unless defined?(UNIXSocket)
+  end
+
+  # On a new thread; no descriptor may be left.
+  def simulate(seed = 1, **options, &block)
+    before = descriptors
+    trace = run_plain { Reactor::Testing.simulate(seed: seed, backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
+    assert_equal [], leaked_descriptors(before)
+    trace
+  end
+
+  # One server, which runs the block with each connection, and one client; several seeds. What the client's block returns, for each seed.
+  def between(server, client, seeds: SEEDS, **link)
+    seeds.map do |seed|
+      answer = nil
+      simulate(seed) do |world|
+        world.link(**link)
+        world.host("server") do
+          listener = TCPServer.new("server", 80)
+          loop { Fiber.schedule(listener.accept) { |socket| instance_exec(socket, world, &server) } }
+        end
+        world.client("client") { answer = instance_exec(world, &client) }
+      end
+      answer
+    end
+  end
+
+  def raised
+    yield
+    nil
+  rescue StandardError => error
+    error.class
+  end
+
+  # --- the network -------------------------------------------------------------------------------------------------
+
+  def test_net_http_by_name
+    serve = lambda do |socket, _|
+      while socket.gets
+        nil until socket.gets == "\r\n"
+        socket.write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+      end
+      socket.close
+    end
+    ask = ->(_) { Net::HTTP.start("server", 80) { |http| Array.new(3) { http.get("/").body } } }
+    assert_equal [%w[hello] * 3], between(serve, ask, drop: 0.1, split: 0.3).uniq
+  end
+
+  def test_addresses_are_those_of_the_world
+    told = nil
+    simulate do |world|
+      world.host("server") do
+        listener = TCPServer.new("0.0.0.0", 0)
+        told = [listener.addr, listener.local_address.inspect_sockaddr]
+        assert_raises(Errno::EADDRINUSE) { TCPServer.new(listener.addr[1]) }
+        world.client("client") do
+          socket = TCPSocket.new("server", listener.addr[1])
+          socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1)
+          assert_equal ["AF_INET", listener.addr[1], "10.0.0.1", "10.0.0.1"], socket.peeraddr
+          assert_equal "10.0.0.3", socket.local_address.ip_address
+          assert_equal "10.0.0.1", IPSocket.getaddress("server")
+          assert_equal [["10.0.0.1", 80]], Addrinfo.getaddrinfo("server", 80, nil, :STREAM).map { |address| [address.ip_address, address.ip_port] }
+          socket.write("x")
+          assert_equal "x", socket.read(1)
+          socket.close
+        end
+        socket = listener.accept
+        assert_equal "10.0.0.3", socket.remote_address.ip_address
+        IO.copy_stream(socket, socket)
+        socket.close
+      end
+      world.client("first") { sleep 1 }
+    end
+    assert_equal ["AF_INET", 49_152, "10.0.0.1", "10.0.0.1"], told.first
+    assert_equal "10.0.0.1:49152", told.last
+  end
+
+  # As Reactor::Rack and Ruby's own Socket.tcp_server_sockets make a listener, and others connect.
+  def test_plain_sockets
+    simulate do |world|
+      world.host("server") do
+        Socket.tcp_server_sockets("0.0.0.0", 80).each do |listener|
+          assert_equal 80, listener.local_address.ip_port
+          loop do
+            socket, address = listener.accept
+            assert_equal "10.0.0.2", address.ip_address
+            socket.write(socket.readpartial(10))
+            socket.close
+          end
+        end
+      end
+      world.client("client") do
+        sleep 1
+        Socket.tcp("server", 80, connect_timeout: 1) do |socket|
+          socket.write("tcp")
+          assert_equal "tcp", socket.read
+        end
+        socket = Socket.new(:INET, :STREAM)
+        socket.connect(Addrinfo.new(Socket.sockaddr_in(80, "10.0.0.1")))
+        socket.write("new")
+        assert_equal [[socket], [], []], IO.select([socket], nil, nil, 5)
+        assert_equal "new", socket.read
+        socket.close
+      end
+    end
+  end
+
+  def test_nobody_there
+    simulate do |world|
+      world.host("server") { TCPServer.new("server", 80).close }
+      world.client("client") do
+        assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("server", 80) }
+        assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("server", 81) }
+        assert_raises(Socket::ResolutionError) { TCPSocket.new("nobody", 80) }
+        world.partition("server")
+        assert_raises(Errno::ETIMEDOUT) { TCPSocket.new("server", 80, connect_timeout: 3) }
+        assert_raises(Timeout::Error) { Timeout.timeout(3) { TCPSocket.new("server", 80) } }
+        assert_in_delta 6, world.time, 0.1
+        assert_raises(Errno::ETIMEDOUT) { TCPSocket.new("server", 80) }
+        assert_in_delta 6 + 127, world.time, 5
+      end
+    end
+  end
+
+  def test_a_full_queue_lets_a_client_try_again
+    accepted = nil
+    simulate do |world|
+      world.host("server") do
+        listener = TCPServer.new("server", 80)
+        listener.listen(1)
+        sleep 10
+        accepted = Array.new(6) { listener.accept.tap { sleep 5 } }
+        accepted.each(&:close)
+      end
+      6.times { |i| world.client("client #{i}") { TCPSocket.open("server", 80, &:read) } }
+    end
+    assert_equal 6, accepted.size
+  end
+
+  def test_every_byte_arrives_in_order
+    bytes = Random.new(1).bytes(1_000_000)
+    echo = lambda do |socket, _|
+      sleep 1
+      IO.copy_stream(socket, socket)
+      socket.close
+    end
+    send = lambda do |_|
+      socket = TCPSocket.new("server", 80)
+      Fiber.schedule { socket.write(bytes); socket.close_write }
+      socket.read.tap { socket.close } == bytes
+    end
+    assert_equal [true], between(echo, send, seeds: SEEDS.first(3), drop: 0.05, split: 0.01, latency: 0.01..0.1).uniq
+  end
+
+  def test_a_closed_peer_resets
+    close = ->(socket, _) { sleep 1; socket.close }
+    write = lambda do |_|
+      TCPSocket.open("server", 80) { |socket| sleep 2; [socket.write("x"), sleep(1), raised { loop { socket.write("x"); sleep 1 } }] }
+    end
+    assert_equal [[1, 1, Errno::EPIPE]], between(close, write).uniq
+    unread = lambda do |_|
+      TCPSocket.open("server", 80) { |socket| [socket.write("x"), raised { socket.read }] }
+    end
+    assert_equal [[1, Errno::ECONNRESET]], between(close, unread).uniq
+  end
+
+  def test_resets_by_the_network
+    ask = ->(_) { raised { TCPSocket.open("server", 80) { |socket| 100.times { socket.write("x"); socket.readpartial(1) } } } }
+    echo = ->(socket, _) { raised { IO.copy_stream(socket, socket) }; socket.close }
+    assert_equal [Errno::ECONNRESET], between(echo, ask, reset: 0.1).uniq - [Errno::EPIPE]
+  end
+
+  def test_a_partition_holds_what_was_sent
+    echo = ->(socket, _) { IO.copy_stream(socket, socket); socket.close }
+    ask = lambda do |world|
+      world.at(60) { world.heal("client", "server") }
+      TCPSocket.open("server", 80) do |socket|
+        world.partition("client", "server")
+        socket.write("x")
+        assert_nil socket.wait_readable(30)
+        socket.readpartial(1)
+        world.time
+      end
+    end
+    between(echo, ask).each { |time| assert_in_delta 60, time, 0.1 }
+  end
+
+  # --- crashes -----------------------------------------------------------------------------------------------------
+
+  def test_a_crash_ends_the_fibers_and_resets
+    log = []
+    simulate do |world|
+      world.host("server") do
+        listener = TCPServer.new("server", 80)
+        loop do
+          socket = listener.accept
+          Fiber.schedule do
+            socket.write("hello")
+            begin
+              socket.read
+              log << :read
+            rescue StandardError => error
+              log << error.class
+            ensure
+              log << raised { socket.write("bye") } << raised { sleep 1 }
+            end
+          end
+        end
+      end
+      world.client("client") do
+        socket = TCPSocket.new("server", 80)
+        assert_equal "hello", socket.readpartial(5)
+        world.crash("server")
+        assert_equal Errno::ECONNRESET, raised { socket.read }
+        socket.close
+        assert_equal Errno::ECONNREFUSED, raised { TCPSocket.new("server", 80) }
+        world.restart("server")
+        sleep 1
+        assert_equal "hello", TCPSocket.open("server", 80) { |other| other.readpartial(5) }
+        sleep 10
+      end
+    end
+    assert_equal [Errno::ENETDOWN, Errno::ENETDOWN, :read, nil, nil], log
+  end
+
+  def test_watchers_end_with_their_host
+    log = []
+    simulate do |world|
+      world.host("server") do
+        server = Reactor::Server.new(TCPServer.new("server", 80)) { |socket| socket.write(socket.readpartial(10)) ; sleep 5; log << :late }
+        server.start
+        sleep
+      end
+      world.client("client") do
+        sleep 1
+        TCPSocket.open("server", 80) do |socket|
+          socket.write("x")
+          assert_equal "x", socket.read(1)
+          world.crash("server")
+          assert_equal Errno::ECONNRESET, raised { socket.read }
+        end
+        sleep 60
+      end
+    end
+    assert_equal [], log
+  end
+
+  def test_a_crashed_client_is_not_waited_for
+    simulate do |world|
+      world.client("client") { sleep 1000 }
+      world.at(5) { world.crash("client") }
+    end.then { |trace| assert_match(/ 5\.000000  client +crash/, trace.timeline) }
+  end
+
+  # --- the end -----------------------------------------------------------------------------------------------------
+
+  def test_a_world_ends_when_its_clients_have_or_at_its_time
+    times = []
+    simulate do |world|
+      world.host("host") { loop { sleep 1 } }
+      world.client("client") { sleep 10 }
+      world.check { times << world.time }
+    end
+    simulate(until: 5.5) do |world|
+      world.host("host") { loop { sleep 1 } }
+      world.check { times << world.time }
+    end
+    assert_equal [10.0, 5.5], times
+  end
+
+  def test_clients_that_wait_in_vain_are_stuck
+    [{}, { until: 100 }].each do |options|
+      error = assert_raises(Reactor::Testing::Stuck) do
+        simulate(**options) do |world|
+          world.host("host") { sleep }
+          world.client("client") { Queue.new.pop }
+        end
+      end
+      assert_match(/\Aclient cannot go on/, error.message)
+      assert_match(/test_simulation\.rb.*seed: 1\)\z/m, error.message)
+    end
+  end
+
+  def test_an_error_names_the_seed
+    at = { host: ->(world) { world.host("other") { raise KeyError, "mine" } }, later: ->(world) { world.host("other") { Fiber.schedule { sleep 1; raise KeyError, "mine" } } },
+           check: ->(world) { world.check { raise KeyError, "mine" } }, moment: ->(world) { world.at(1) { raise KeyError, "mine" } }, block: ->(_) { raise KeyError, "mine" } }
+    at.each do |place, step|
+      error = assert_raises(KeyError, place) { simulate(7) { |world| world.client("client") { sleep 3 }; step.(world) } }
+      assert_equal "mine\n(simulated with seed: 7)", error.message
+      assert_match(/test_simulation\.rb/, error.backtrace.first)
+    end
+    assert_raises(Minitest::Assertion) { simulate { |world| world.client("client") { Fiber.schedule { sleep 1; flunk }; sleep 2 } } }
+    refute Fiber.scheduler
+  end
+
+  # --- one seed, one course of events ------------------------------------------------------------------------------
+
+  PROGRAM = <<~'RUBY'
+    lambda do |world|
+      world.link(drop: 0.1, split: 0.1)
+      world.host("server") do
+        listener = TCPServer.new("server", 80)
+        loop { Fiber.schedule(listener.accept) { |socket| IO.copy_stream(socket, socket); socket.close } }
+      end
+      3.times do |i|
+        world.client("client #{i}") do
+          3.times do
+            TCPSocket.open("server", 80) { |socket| socket.write("x" * rand(1..100)); socket.close_write; socket.read }
+            sleep Random.rand
+          end
+          world.log([rand, Random.new.rand, SecureRandom.hex(4), Time.now.to_r, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), [1, 2, 3].shuffle].inspect)
+        end
+      end
+      world.at(1) { world.partition("client 1") }
+      world.at(2) { world.crash("server") }
+      world.at(3) { world.heal }
+      world.at(4) { world.restart("server") }
+    end
+  RUBY
+
+  def test_a_seed_gives_the_same_course_of_events_in_each_process
+    program = eval(PROGRAM)
+    survive = lambda do |seed|
+      Reactor::Testing.simulate(seed: seed, backend: SIMULATED, twice: true, &program)
+    rescue SystemCallError, EOFError => error
+      error.class
+    end
+    own = SEEDS.map { |seed| run_plain { survive.(seed) }.then { |trace| trace.respond_to?(:digest) ? trace.digest : trace.to_s } }
+    said = child_says(<<~RUBY)
+      require "reactor/testing"
+      program = #{PROGRAM}
+      (#{SEEDS}).each do |seed|
+        puts Reactor::Testing.simulate(seed: seed, backend: #{SIMULATED.inspect}, &program).digest
+      rescue SystemCallError, EOFError => error
+        puts error.class
+      end
+    RUBY
+    assert_equal own.map(&:to_s), said.lines(chomp: true)
+    assert_operator own.uniq.size, :>, 1
+  end
+
+  def test_two_runs_that_part_are_told
+    runs = 0
+    error = assert_raises(RuntimeError) do
+      simulate(twice: true) do |world|
+        runs += 1
+        world.client("client") { sleep 1; world.log("run #{runs}") }
+      end
+    end
+    assert_match(/seed 1 is not the whole cause: two runs part here\n.*run 1.*\n.*run 2/, error.message)
+  end
+
+  def test_threads_and_children_are_refused_unless_allowed
+    ways = [-> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") }, -> { UDPSocket.new }]
+    refused = []
+    simulate { |world| world.client("client") { refused.concat(ways.map { |way| raised_even { way.call } }) } }
+    assert_equal [NotImplementedError] * 6, refused
+    simulate(allow: %i[threads children]) { |world| world.client("client") { Reactor::Testing.hold { ways.first(2).each(&:call) } } }
+  end
+
+  def raised_even
+    yield
+    nil
+  rescue NotImplementedError => error
+    error.class
+  end
+
+  def test_outside_of_a_host_everything_is_real
+    simulate { |world| world.client("client") { sleep 1 } }
+    listener = track(TCPServer.new("127.0.0.1", 0))
+    assert_equal "127.0.0.1", track(TCPSocket.new("127.0.0.1", listener.addr[1])).peeraddr[3]
+    assert_equal "127.0.0.1", track(listener.accept).local_address.ip_address
+    refute_equal Random.new.rand, Random.new.rand
+  end
+
+  # --- exploring ---------------------------------------------------------------------------------------------------
+
+  def explore(**options, &block) = run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
+
+  # Two fibers read the balance at the same moment, tell a server, and write it.
+  def lost_update(world)
+    balance = 0
+    world.link(drop: 0.2, latency: 0.1..2)
+    world.host("log") do
+      listener = TCPServer.new("log", 80)
+      loop { Fiber.schedule(listener.accept) { |socket| socket.read; socket.close } }
+    end
+    world.client("client") do
+      socket = TCPSocket.new("log", 80)
+      2.times do
+        Fiber.schedule do
+          sleep 10
+          before = balance
+          socket.puts "adds one"
+          balance = before + 1
+        end
+      end
+      sleep 60
+      socket.close
+    end
+    world.check { assert_equal 2, balance }
+  end
+
+  def test_the_first_failure_is_shrunk
+    error = assert_raises(Minitest::Assertion) { explore(runs: 200) { |world| lost_update(world) } }
+    assert_match(/Expected: 2\n  Actual: 1\n\(simulated with seed: \d+, yields: \d+, faults: 0\)/, error.message)
+    assert_match(/ client +yields at test_simulation\.rb:\d+$/, error.message)
+    again = error.message.match(/seed: (?<seed>\d+), yields: (?<yields>\d+)/)
+    assert_raises(Minitest::Assertion) do
+      simulate(again[:seed].to_i, yields: again[:yields].to_i, faults: 0) { |world| lost_update(world) }
+    end
+    assert_nil explore(runs: 20, yields: 0) { |world| lost_update(world) }
+    assert_raises(ArgumentError) { explore(runs: 0) { nil } }
+  end
+
+  def test_arguments
+    assert_raises(ArgumentError) { Reactor::Testing.simulate(seed: 1) }
+    assert_raises(ArgumentError) { simulate { |world| world.host("host") { sleep } } }
+    assert_raises(ArgumentError) { simulate { |world| world.host("host") } }
+    assert_raises(ArgumentError) { simulate { |world| 2.times { world.client("client") { nil } } } }
+    assert_raises(ArgumentError) { simulate { |world| world.link("a", "b", "c") } }
+    [{ drop: 2 }, { latency: -1 }, { latency: -1..2 }, { split: -1 }].each { |wrong| assert_raises(ArgumentError) { simulate { |world| world.link(**wrong) } } }
+    %i[partition crash restart].each { |fault| assert_raises(ArgumentError) { simulate { |world| world.public_send(fault, "nobody") } } }
+    assert_raises(ArgumentError) { Reactor::Testing.simulate(seed: 1, backend: :uring) { nil } } if Reactor.backends[:uring] == true
+    run_scheduler { assert_raises(RuntimeError) { Reactor::Testing.simulate(seed: 1) { nil } } }
+  end
+
+  # What is patched stands in the guide.
+  def test_the_guide_names_every_patch
+    rows = Reactor::Testing.const_get(:Simulation).const_get(:ROWS)
+    text = File.read(File.join(ROOT, "docs/patches.md"))
+    missing = rows.flat_map do |owner, with|
+      prefix = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
+      (with.instance_methods(false) + with.private_instance_methods(false)).map { |name| name == :initialize ? "#{owner}.new" : "#{prefix}#{name}" }
+    end
+    assert_equal [], missing.reject { |name| text.include?(name) }
+  end
+end
