@@ -60,7 +60,7 @@ module Reactor
         def scheduler(backend, random, on_error)
           raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket)
 
-          chosen = Internal.choose(backend)
+          chosen = backend&.to_sym || Reactor.backend
           raise ArgumentError, "backend #{chosen} completes in an order of its own" if backend && UNORDERED.include?(chosen)
 
           chosen = Reactor.backends.find { |name, usable| usable == true && !UNORDERED.include?(name) }.first if UNORDERED.include?(chosen)
