@@ -147,13 +147,19 @@ module Reactor
       @on_error&.call(error, fiber)
       taken = !@on_error.nil?
     rescue StandardError, ScriptError => own
-      VM.report_error(@on_error, own, "raised an exception, given an error")
+      report(@on_error, own, "raised an exception, given an error")
       false
     ensure
-      VM.report_error(fiber, error) unless taken
+      report(fiber, error) unless taken
     end
 
     private
+
+    def report(*arguments)
+      VM.report_error(*arguments)
+    ensure
+      return # rubocop:disable Lint/EnsureReturn -- it drops what the report raises, and a kill
+    end
 
     def nothing_left? = live.zero? && watchers.empty?
 
