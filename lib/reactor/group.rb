@@ -106,7 +106,7 @@ module Reactor
     #   group.settle(urls) { |url| fetch(url) }.partition(&:error)
     #
     # @return [Array<Task>] the tasks, which have ended, in the order of the elements. They have no place in {#results} and {#first}.
-    # @raise as {#async}
+    # @raise [Exception] as {#async}
     def settle(elements, &block) = launch_each(elements, block, :settled).each(&:join)
 
     # Calls the block for each element, each in a task of its own, until one has completed. Then the others are cancelled, and end. Errors
@@ -114,7 +114,7 @@ module Reactor
     #
     # @return what the block has returned first; nil if there are no elements, or all tasks were cancelled
     # @raise [Exception] if no task completes: the error of the first element that has one
-    # @raise as {#async}
+    # @raise [Exception] as {#async}
     def any(elements, &block)
       raise ArgumentError, "no block given" unless block
 

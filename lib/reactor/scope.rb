@@ -54,6 +54,7 @@ module Reactor
       def run
         Scope.enter(self)
         scopes.each(&:hold_time)
+        @scheduler.yield # raises what has come before
         value = yield
         ended = true
         value

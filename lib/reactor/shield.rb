@@ -30,7 +30,6 @@ module Reactor
         # Elsewhere, Timeout.timeout ends the block of a deadline by Thread#raise.
         next Thread.handle_interrupt(Scope::Interruption => :never, &block) unless scheduler
 
-        scheduler.yield # raises what was to end it before
         Scope::Shield.new(scheduler).run(&block)
       end
     end

@@ -17,7 +17,7 @@ module GroupTrees
   INTERRUPTION = Reactor.const_get(:Scope, false)::Interruption
 
   # One task as its own code sees it.
-  Seen = Struct.new(:task, :fiber, :outcome, :error, :swallowed)
+  Seen = Struct.new(:task, :fiber, :outcome, :error, :swallowed, :transient)
 
   # One group: what its tasks have seen.
   class Node
@@ -67,8 +67,8 @@ module GroupTrees
         node = @nodes.sample(random: @random) or next
         seen = node.seen.sample(random: @random)
         case @random.rand(6)
-        when 0, 1 then seen&.task&.cancel
-        when 2 then node.group.cancel
+        when 0, 1 then seen&.task&.cancel(:disturbed)
+        when 2 then node.group.cancel(:disturbed)
         when 3 then raise_in(seen) if seen&.fiber&.alive?
         end
       end
@@ -115,14 +115,15 @@ module GroupTrees
 
     def start(node, depth)
       seen = Seen.new
-      seen.task = node.group.async { work(node, seen, depth) }
+      seen.transient = @random.rand(6).zero?
+      seen.task = node.group.async(node, seen, depth, transient: seen.transient) { |*given| work(*given) }
       node.seen << seen
     end
 
     # Nothing waits in the outermost clauses, so errors reach the group in the order in which they are seen here.
     def work(node, seen, depth)
       seen.fiber = Fiber.current
-      node.live += 1
+      node.live += 1 unless seen.transient
       violated "#{node.live} tasks with a limit of #{node.limit}" if node.limit && node.live > node.limit
       value = steps(node, seen, depth)
       seen.outcome = :completed
@@ -133,7 +134,7 @@ module GroupTrees
       raise
     ensure
       seen.outcome ||= :cancelled
-      node.live -= 1
+      node.live -= 1 unless seen.transient
     end
 
     def steps(node, seen, depth)
@@ -160,7 +161,7 @@ module GroupTrees
     end
 
     def step(node, depth, seen)
-      case @random.rand(11)
+      case @random.rand(13)
       when 0, 1 then sleep span
       when 2 then seen.nil? || seen.swallowed ? sleep(span) : sleep
       when 3 then Thread::Queue.new.pop(timeout: seen.nil? || seen.swallowed ? span : nil)
@@ -168,12 +169,31 @@ module GroupTrees
       when 5 then Enumerator.new { |yielder| sleep span; yielder << 1 }.next
       when 6 then Timeout.timeout(span, Expired) { sleep span }
       when 7 then depth < 2 && node.group && start(node, depth + 1)
-      when 8 then node.seen.sample(random: @random)&.task&.cancel
+      when 8 then node.seen.sample(random: @random)&.task&.cancel(:sibling)
       when 9 then depth < 3 && grow(depth + 1, seen || Seen.new)
       when 10 then depth < 3 && Enumerator.new { |yielder| yielder << grow(depth + 1, seen || Seen.new) }.next
+      when 11 then shielded if seen&.fiber.equal?(Fiber.current) # in an Enumerator, what comes for the task goes on
+      when 12 then depth < 3 && Reactor.deadline(span) { grow(depth + 1, seen || Seen.new) }
       end
+    rescue Reactor::DeadlineExceeded
+      seen.swallowed = true if seen
     rescue RuntimeError => error
       raise unless error.message == "this group has ended" # a task that started one
+    end
+
+    # Only what is raised in the fiber itself may cut it.
+    def shielded
+      begun = false
+      Reactor.shield do
+        begun = true
+        @random.rand(2).zero? ? sleep(span) : Reactor.group { |group| group.map([1, 2]) { sleep span } }
+        begun = false
+      end
+    rescue FromOutside
+      begun = false
+      raise
+    ensure
+      violated "a cut shield" if begun
     end
 
     def lock
@@ -189,6 +209,8 @@ module GroupTrees
       violated "#{node.live} tasks outlive their group" unless node.live.zero?
       states = node.seen.to_h { |seen| [seen.task&.state, seen.outcome] }.reject { |state, outcome| state.nil? || state == outcome }
       violated "states #{states}" unless states.empty?
+      vague = node.seen.select { |seen| seen.task&.state == :cancelled && seen.task.reason.nil? }
+      violated "#{vague.size} tasks cancelled without a reason" unless vague.empty?
       violated "size #{node.group.size}" if node.group && !node.group.size.zero?
     end
 

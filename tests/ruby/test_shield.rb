@@ -142,6 +142,19 @@ class TestShield < ReactorTest
     assert_includes [[], [:late]], log
   end
 
+  # The portable scheduler queues the cancellation behind the fiber.
+  def test_what_comes_while_the_block_is_about_to_begin_is_held_back
+    log = []
+    in_fiber do |scheduler|
+      Reactor.group do |group|
+        go = Thread::Queue.new
+        task = group.async { go.pop; Reactor.shield { log << :begun; sleep 0.001; log << :done }; log << :never }
+        group.async { go << true; scheduler.yield; task.cancel }
+      end
+    end
+    assert_equal %i[begun done], log
+  end
+
   def test_the_lock_of_the_fiber_is_its_own_in_the_block
     in_fiber { mutex = Thread::Mutex.new; mutex.synchronize { Reactor.shield { assert_predicate mutex, :owned? } } }
   end

@@ -22,10 +22,6 @@ module Reactor
       # @api private
       attr_reader :kind
 
-      # @return [String, nil] where its block is
-      # @api private
-      attr_reader :place
-
       # @param body [Proc] is run
       # @param block [Proc] the program's
       # @api private
@@ -35,13 +31,17 @@ module Reactor
         @body = body
         @arguments = arguments
         @kind = kind
-        @place = block.source_location&.join(":")
+        @block = block
         @state = :running
         @asked = false # to end
       end
 
       # @return [Boolean] whether its fiber has not ended
       def running? = @state == :running
+
+      # @return [String, nil] where its block is; nil if that is not known, or the task has ended
+      # @api private
+      def place = @block&.source_location&.join(":")
 
       # @return [Boolean] whether its fiber is the current one
       # @api private
@@ -125,7 +125,7 @@ module Reactor
         @state = :failed
       ensure
         @state = :cancelled if running?
-        @body = @arguments = @fiber = nil
+        @body = @arguments = @block = @fiber = nil
         @ended&.close
         @group.ended(self)
       end

@@ -8,6 +8,7 @@ use super::{
     ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
 };
 use crate::state::{
+    State,
     interruption::Unblocked,
     ready_queue::Next,
     wait::{Pending, WaitStatus, WakeCause},
@@ -246,6 +247,28 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     block(&mut state, slot);
     state.expire_timeout(interruption);
     assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
+}
+
+#[test]
+fn a_limit_is_taken_away_and_set_anew_until_it_has_expired() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    let timers = |state: &State| state.event_loop.reactor.as_ref().unwrap().timers();
+    let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
+    state.limit_timeout(timeout, None);
+    assert_eq!(0, timers(&state));
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    state.limit_timeout(timeout, Some(Duration::ZERO));
+    state.poll_once().unwrap();
+    assert_eq!(vec![slot], order(&mut state));
+    state.limit_timeout(timeout, Some(Duration::ZERO));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
+    end_wait(&mut state, slot);
+    state.end_timeout(timeout);
+    state.limit_timeout(timeout, Some(Duration::ZERO));
+    assert_eq!(0, timers(&state));
 }
 
 #[test]
