@@ -195,7 +195,7 @@ class TestGroup < ReactorTest
 
   def test_arguments_of_async_are_those_of_its_block
     assert_equal [[1, 2], [3]], in_fiber { Reactor.group { |group| [[1, 2], [3]].each { |list| group.async(*list) { |*got| sleep 0; got } }; group.results } }
-    assert_raises(ArgumentError) { in_fiber { Reactor.group { |group| group.async(key: 1) { flunk } } } }
+    in_fiber { assert_raises(ArgumentError) { Reactor.group { |group| group.async(key: 1) { flunk } } } }
   end
 
   # --- transient tasks -------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class TestGroup < ReactorTest
       in_fiber { Reactor.group { |group| group.async { raise KeyError, "at once" }; log << :went_on; group.async { log << :never }; log << :never } }
     end
     assert_equal ["at once", [:went_on]], [error.message, log]
-    assert_raises(KeyError) { in_fiber { Reactor.group { |group| group.async { raise KeyError } } } }
+    in_fiber { assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError } } } }
   end
 
   def test_a_block_that_rescues_the_interruption_does_not_lose_the_error
