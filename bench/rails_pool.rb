@@ -24,12 +24,13 @@ module RailsPoolBench
       figures = {}
       SERVERS.keys.product(POOLS) { |name, pool| measure(name, pool, seconds, figures) }
       columns = PAGES.keys.product(POOLS)
-      puts row("", "requests at once", *columns.map { |page, pool| "#{PAGES[page]}, pool of #{pool}" }), "|---|---|#{"---|" * columns.size}"
+      puts row("", "requests at once", *columns.map { |page, pool| "#{PAGES[page]}, pool of #{pool}" })
+      puts "|---|---|#{"---|" * columns.size}"
       SERVERS.keys.product(CLIENTS) do |name, clients|
         puts row(name, clients, *columns.map { |page, pool| figures[[name, clients, page, pool]] })
       end
-      puts "Pages a second, and pages without a connection after 5 s. Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{Etc.nprocessors} processors, " \
-           "load #{File.read("/proc/loadavg").to_f} at the end"
+      puts "Pages a second, and pages without a connection after 5 s. Ruby #{RUBY_VERSION}, #{Reactor.backend}, " \
+           "#{Etc.nprocessors} processors, load #{File.read("/proc/loadavg").to_f} at the end"
     end
 
     private
@@ -49,20 +50,24 @@ module RailsPoolBench
 
     # Clients that ask for one page after another. They connect before, because some kernels reset connections that come all at once.
     def pages(port, page, clients, seconds)
-      codes, start = [], nil
+      codes, in_time = [], 0
       Reactor.run do
         connections = Array.new(clients) { Net::HTTP.start("127.0.0.1", port, read_timeout: 120) }
-        start = RailsBench.now
+        limit = RailsBench.now + seconds
         Reactor.group do |group|
-          group.map(connections) { |http| codes << http.get("/page/#{page}").code while RailsBench.now - start < seconds }
+          group.map(connections) do |http|
+            while RailsBench.now < limit
+              codes << http.get("/page/#{page}").code
+              in_time += 1 if codes.last == "200" && RailsBench.now < limit
+            end
+            http.finish # a thread of Puma would wait for the next request
+          end
         end
-        connections.each(&:finish)
       end
-      seconds = RailsBench.now - start
       count = codes.tally
       raise "#{page}: #{count}" unless (count.keys - %w[200 503]).empty?
 
-      [(count.fetch("200", 0) / seconds).round, *("(#{count["503"]} without)" if count["503"])].join(" ")
+      [(in_time / seconds).round, *("(#{count["503"]} without)" if count["503"])].join(" ")
     end
   end
 end
