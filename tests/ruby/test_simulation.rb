@@ -74,7 +74,8 @@ class TestSimulation < ReactorTest
           assert_equal ["AF_INET", listener.addr[1], "10.0.0.1", "10.0.0.1"], socket.peeraddr
           assert_equal "10.0.0.3", socket.local_address.ip_address
           assert_equal "10.0.0.1", IPSocket.getaddress("server")
-          assert_equal [["10.0.0.1", 80]], Addrinfo.getaddrinfo("server", 80, nil, :STREAM).map { |address| [address.ip_address, address.ip_port] }
+          found = Addrinfo.getaddrinfo("server", 80, nil, :STREAM)
+          assert_equal [["10.0.0.1", 80]], found.map { |address| [address.ip_address, address.ip_port] }
           socket.write("x")
           assert_equal "x", socket.read(1)
           socket.close
@@ -297,8 +298,11 @@ class TestSimulation < ReactorTest
   end
 
   def test_an_error_names_the_seed
-    at = { host: ->(world) { world.host("other") { raise KeyError, "mine" } }, later: ->(world) { world.host("other") { Fiber.schedule { sleep 1; raise KeyError, "mine" } } },
-           check: ->(world) { world.check { raise KeyError, "mine" } }, moment: ->(world) { world.at(1) { raise KeyError, "mine" } }, block: ->(_) { raise KeyError, "mine" } }
+    fails = -> { raise KeyError, "mine" }
+    at = {
+      host: ->(world) { world.host("other", &fails) }, later: ->(world) { world.host("other") { Fiber.schedule { sleep 1; fails.call } } },
+      check: ->(world) { world.check(&fails) }, moment: ->(world) { world.at(1, &fails) }, block: ->(_) { fails.call }
+    }
     at.each do |place, step|
       error = assert_raises(KeyError, place) { simulate(7) { |world| world.client("client") { sleep 3 }; step.(world) } }
       assert_equal "mine\n(simulated with seed: 7)", error.message
@@ -323,7 +327,8 @@ class TestSimulation < ReactorTest
             TCPSocket.open("server", 80) { |socket| socket.write("x" * rand(1..100)); socket.close_write; socket.read }
             sleep Random.rand
           end
-          world.log([rand, Random.new.rand, SecureRandom.hex(4), Time.now.to_r, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), [1, 2, 3].shuffle].inspect)
+          clocks = [Time.now.to_r, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)]
+          world.log([rand, Random.new.rand, SecureRandom.hex(4), *clocks, [1, 2, 3].shuffle].inspect)
         end
       end
       world.at(1) { world.partition("client 1") }
@@ -366,7 +371,10 @@ class TestSimulation < ReactorTest
   end
 
   def test_threads_and_children_are_refused_unless_allowed
-    ways = [-> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") }, -> { UDPSocket.new }]
+    ways = [
+      -> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") },
+      -> { UDPSocket.new }
+    ]
     refused = []
     simulate { |world| world.client("client") { refused.concat(ways.map { |way| raised_even { way.call } }) } }
     assert_equal [NotImplementedError] * 6, refused
@@ -390,7 +398,9 @@ class TestSimulation < ReactorTest
 
   # --- exploring ---------------------------------------------------------------------------------------------------
 
-  def explore(**options, &block) = run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
+  def explore(**options, &block)
+    run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
+  end
 
   # Two fibers read the balance at the same moment, tell a server, and write it.
   def lost_update(world)
@@ -434,8 +444,12 @@ class TestSimulation < ReactorTest
     assert_raises(ArgumentError) { simulate { |world| world.host("host") } }
     assert_raises(ArgumentError) { simulate { |world| 2.times { world.client("client") { nil } } } }
     assert_raises(ArgumentError) { simulate { |world| world.link("a", "b", "c") } }
-    [{ drop: 2 }, { latency: -1 }, { latency: -1..2 }, { split: -1 }].each { |wrong| assert_raises(ArgumentError) { simulate { |world| world.link(**wrong) } } }
-    %i[partition crash restart].each { |fault| assert_raises(ArgumentError) { simulate { |world| world.public_send(fault, "nobody") } } }
+    [{ drop: 2 }, { latency: -1 }, { latency: -1..2 }, { split: -1 }].each do |wrong|
+      assert_raises(ArgumentError) { simulate { |world| world.link(**wrong) } }
+    end
+    %i[partition crash restart].each do |fault|
+      assert_raises(ArgumentError) { simulate { |world| world.public_send(fault, "nobody") } }
+    end
     assert_raises(ArgumentError) { Reactor::Testing.simulate(seed: 1, backend: :uring) { nil } } if Reactor.backends[:uring] == true
     run_scheduler { assert_raises(RuntimeError) { Reactor::Testing.simulate(seed: 1) { nil } } }
   end
@@ -446,7 +460,8 @@ class TestSimulation < ReactorTest
     text = File.read(File.join(ROOT, "docs/patches.md"))
     missing = rows.flat_map do |owner, with|
       prefix = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
-      (with.instance_methods(false) + with.private_instance_methods(false)).map { |name| name == :initialize ? "#{owner}.new" : "#{prefix}#{name}" }
+      names = with.instance_methods(false) + with.private_instance_methods(false)
+      names.map { |name| name == :initialize ? "#{owner}.new" : "#{prefix}#{name}" }
     end
     assert_equal [], missing.reject { |name| text.include?(name) }
   end

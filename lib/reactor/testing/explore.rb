@@ -37,12 +37,14 @@ module Reactor
 
       private
 
+      # Tries 0, 1, 2, 4 and so on. A smaller number may pass all the same: each is another course of events.
+      #
       # @param most [Integer] with so many it fails
       def least(name, most)
-        range = 0..most
-        count = range.bsearch { |limit| fails?(**@options, name => limit) }
-        count = most unless fails?(**@options, name => count || most) # the last that was tried may have been another one
+        tried = [0, *(0..most.bit_length).map { |power| 1 << power }].select { |limit| limit < most }
+        count = tried.find { |limit| fails?(**@options, name => limit) } || most
         @options = { **@options, name => count }
+        fails?(**@options) if count == most
       end
 
       def fails?(**options)
