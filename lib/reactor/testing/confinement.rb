@@ -13,6 +13,9 @@ module Reactor
       TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/(minitest|test-unit|rspec-\w+)[-.\d]*/}
       private_constant :TRUSTED
 
+      # What {Testing.simulate} can be told to allow.
+      REFUSED = %i[threads children datagrams].freeze
+
       class << self
         # @param what [Symbol] :threads or :children
         # @raise [NotImplementedError] in a fiber of a host, unless the world allows it

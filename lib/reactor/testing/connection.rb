@@ -12,7 +12,7 @@ module Reactor
     # @api private
     class Connection
       # What a socket tells of itself.
-      Endpoint = Struct.new(:local, :remote, :connection, :side)
+      Endpoint = Struct.new(:local, :remote)
       private_constant :Endpoint
 
       attr_reader :network, :hosts
@@ -26,6 +26,7 @@ module Reactor
         own, client_end = UNIXSocket.pair
         @programs = [own, nil]
         @ends = [client_end, server_end]
+        @crashed = [] # sides
         @pipes = [0, 1].map { |side| Pipe.new(self, side, *(side.zero? ? @ends : @ends.reverse)) }
       end
 
@@ -42,7 +43,7 @@ module Reactor
       def belongs_to(socket, side)
         @programs[side] = socket
         local, remote = [side, 1 - side].map { |each| Addrinfo.new(Socket.sockaddr_in(*@addresses[each].reverse), :INET, :STREAM) }
-        Endpoint.new(local, remote, self, side)
+        Endpoint.new(local, remote)
       end
 
       def names(side) = [@hosts[side].name, @hosts[1 - side].name]
@@ -62,7 +63,12 @@ module Reactor
 
       # A host has crashed. Its own fibers notice nothing any more.
       def drop(host)
-        @hosts.each_index { |side| @pipes[side].reset if @hosts[side].equal?(host) }
+        [0, 1].each do |side|
+          next unless @hosts[side].equal?(host)
+
+          @crashed << side
+          @pipes[side].reset
+        end
       end
 
       # A reset has arrived at this side.
@@ -73,9 +79,10 @@ module Reactor
 
       def look_for_end = (close if @pipes.all?(&:ended?))
 
-      def close
+      # @param sides [Array<Integer>] whose programs are no more
+      def close(sides = @crashed)
         @ends.each(&:close)
-        @hosts.each_with_index { |host, side| @programs[side]&.close unless host.up? } if @hosts.any? { |host| !host.up? }
+        @programs.values_at(*sides).each { |program| program&.close }
         @network.forget(self)
       end
 

@@ -70,15 +70,20 @@ module Reactor
         @block = block
       end
 
-      # Whether the world need not wait for it.
-      def done? = !@client || (!@boot.nil? && !(@boot.up? && @runs))
+      # Whether the world need not wait for it: its block has ended, or it has crashed.
+      def done? = !@client || @state == :done
 
       def up? = !@boot.nil? && @boot.up?
 
       def start
         boot = @boot = Boot.new(self)
-        @runs = true
+        @state = :running
         Boot.start(boot) { run(boot) }
+      end
+
+      def stop(scheduler)
+        @state = :done
+        @boot&.stop(scheduler)
       end
 
       private
@@ -88,7 +93,7 @@ module Reactor
       rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
         boot.fail(error)
       ensure
-        @runs = false if boot.equal?(@boot)
+        @state = :done if boot.equal?(@boot)
         @world.look_for_end
       end
     end

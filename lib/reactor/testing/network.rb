@@ -14,9 +14,11 @@ module Reactor
       # Seconds after which a connecting host tries again, and after which it gives up, as Linux does.
       FIRST_RETRY = 1.0
       GIVE_UP = 127.0
+      # A message is sent again after 0.2, 0.4, … seconds, up to this.
+      LONGEST_RESEND = 120
       # Ports that the network gives.
       EPHEMERAL = 49_152
-      private_constant :FIRST_RETRY, :GIVE_UP, :EPHEMERAL
+      private_constant :FIRST_RETRY, :GIVE_UP, :LONGEST_RESEND, :EPHEMERAL
 
       Link = Struct.new(:latency, :drop, :reset, :split)
       Listener = Struct.new(:host, :port, :path, :socket, :pending)
@@ -32,9 +34,10 @@ module Reactor
         @random = random
         @faults_left = faults || Float::INFINITY
         @faults = @names = 0
-        @links = Hash.new(Link.new(LATENCY, 0, 0, 0))
+        @links = Hash.new(Link.new(LATENCY, 0, 0, 0)) # by one name or two
         @cuts = []
-        @listeners = {}
+        @listeners = {} # by their paths
+        @orphans = []   # sockets of listeners whose hosts have crashed
         @connections = {}.compare_by_identity
         @never, @never_written = IO.pipe
       end
@@ -50,10 +53,11 @@ module Reactor
         raise ArgumentError, "a link is between two hosts, not #{names.size}" if names.size > 2
 
         shares.each { |name, share| raise ArgumentError, "#{name} is a share in 0..1, not #{share.inspect}" unless (0..1).cover?(share) }
-        least = latency.is_a?(Range) ? latency.begin : latency
-        raise ArgumentError, "latency is seconds, at least 0, not #{latency.inspect}" if least.negative?
+        ends = latency.is_a?(Range) ? [latency.begin, latency.end] : [latency, latency]
+        fits = ends.all?(Numeric) && ends.first >= 0 && ends.last >= ends.first
+        raise ArgumentError, "latency is seconds, or a range of them, not #{latency.inspect}" unless fits
 
-        link = Link.new(latency, *shares.values)
+        link = Link.new(ends.first.to_f..ends.last.to_f, *shares.values)
         names.empty? ? @links.default = link : @links[names.sort] = link
         nil
       end
@@ -61,9 +65,9 @@ module Reactor
       # @return [Float] seconds that a message takes
       def delay(from, to)
         link = between(from, to)
-        seconds = link.latency.is_a?(Range) ? @random.rand(link.latency) : link.latency
+        seconds = @random.rand(link.latency)
         resent = 0.2
-        while fault?(link.drop)
+        while resent < LONGEST_RESEND && fault?(link.drop)
           seconds += resent
           resent *= 2
         end
@@ -162,15 +166,20 @@ module Reactor
 
       def forget(connection) = @connections.delete(connection)
 
-      # The host has crashed.
+      # The host has crashed. Its sockets stay open, because its fibers must not notice a close before they end.
       def drop_host(host)
-        @listeners.delete_if { |_, listener| listener.host.equal?(host) && (listener.socket.close || true) }
+        dropped, kept = @listeners.partition { |_, listener| listener.host.equal?(host) }
+        @listeners = kept.to_h
+        dropped.each do |_, listener|
+          listener.pending.clear
+          @orphans << listener.socket
+        end
         @connections.keys.each { |connection| connection.drop(host) }
       end
 
       def close
-        @connections.keys.each(&:close)
-        @listeners.each_value { |listener| listener.socket.close }
+        @connections.keys.each { |connection| connection.close([0, 1]) }
+        [*@orphans, *@listeners.each_value.map(&:socket)].each(&:close)
         [@never, @never_written].each(&:close)
         FileUtils.remove_entry(@folder) if @folder
       end

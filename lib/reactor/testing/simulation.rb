@@ -45,6 +45,7 @@ module Reactor
         # @return [World] that has ended; its `failure` tells how
         def run(seed, complete, at: START, backend: nil, **options, &)
           raise "this thread already has a scheduler" if Fiber.scheduler
+          raise TypeError, "at is a Time or seconds, not #{at.class}" unless Time === at || Numeric === at
 
           Patches.install(Patches::VIRTUAL_TIME, PATCHES)
           random = Random.new(seed)
@@ -58,7 +59,7 @@ module Reactor
         private
 
         def scheduler(backend, random, on_error)
-          raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket)
+          raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket) && UNIXSocket.respond_to?(:pair)
 
           chosen = backend&.to_sym || Reactor.backend
           raise ArgumentError, "backend #{chosen} completes in an order of its own" if backend && UNORDERED.include?(chosen)
@@ -82,6 +83,7 @@ module Reactor
           world.failure = error
         ensure
           Patches::VirtualTime.clock = nil
+          world.network.close # not before its fibers have ended, which would notice
         end
       end
     end

@@ -22,8 +22,8 @@ module Reactor
         def bind(socket, boot, port)
           network = boot.world.network
           path = network.path
-          unix = Socket.new(:UNIX, :STREAM)
           port = network.bind(boot.host, socket, port, path)
+          unix = Socket.new(:UNIX, :STREAM)
           unix.bind(Addrinfo.unix(path))
           replace(socket, unix)
           address = Addrinfo.new(Socket.sockaddr_in(port, boot.host.address), :INET, :STREAM)

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "rbconfig"
+require_relative "../options"
+require_relative "confinement"
 require_relative "host"
 require_relative "network"
 require_relative "trace"
@@ -36,9 +38,12 @@ module Reactor
         @random = random
         @entropy = Random.new(random.rand(1 << 32))
         @allow = allow
+        unknown = allow - Confinement::REFUSED
+        raise ArgumentError, "allow: #{unknown.join(", ")} unknown (there are: #{Confinement::REFUSED.join(", ")})" if unknown.any?
+
         @trace = Trace.new(scheduler, complete)
         @network = Network.new(self, Random.new(random.rand(1 << 32)), faults)
-        @limit = limit
+        @limit = Options.seconds(:until, limit)
         @hosts = {}
         @checks = []
         @outcome = Thread::Queue.new
@@ -91,7 +96,7 @@ module Reactor
       end
 
       # @return [Float] virtual seconds since the world began
-      def time = @scheduler.virtual_elapsed / 1e9
+      def time = (@ended_at || @scheduler.virtual_elapsed) / 1e9
 
       # From now on nothing passes between the two hosts, or between one and all others, until {#heal}. What was sent arrives then.
       #
@@ -105,7 +110,9 @@ module Reactor
       # Ends {#partition} with the same arguments; without arguments, all.
       #
       # @return [void]
+      # @raise [ArgumentError] there is no such host
       def heal(one = nil, other = nil)
+        [one, other].compact.each { |name| find(name) }
         @trace.add(one || "world", other, :heal)
         @network.heal(one, other)
       end
@@ -120,8 +127,8 @@ module Reactor
         return unless host.up?
 
         @trace.add(name, nil, :crash)
+        host.stop(@scheduler)
         @network.drop_host(host)
-        host.boot.stop(@scheduler)
         look_for_end
       end
 
@@ -214,8 +221,8 @@ module Reactor
         @checks.each(&:call)
       ensure
         @over = true
-        @hosts.each_value { |host| host.boot&.stop(@scheduler) }
-        @network.close
+        @ended_at = @scheduler.virtual_elapsed
+        @hosts.each_value { |host| host.stop(@scheduler) }
       end
 
       private
