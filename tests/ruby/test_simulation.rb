@@ -442,6 +442,10 @@ class TestSimulation < ReactorTest
     assert_raises(ArgumentError) { explore(runs: 0) { nil } }
   end
 
+  def test_require_reactor_loads_nothing_of_it
+    assert_equal "[]\n", child_says('require "reactor"; p $LOADED_FEATURES.grep(%r{reactor/testing|securerandom|scheduler/shuffle})')
+  end
+
   def test_arguments
     assert_raises(ArgumentError) { Reactor::Testing.simulate(seed: 1) }
     assert_raises(ArgumentError) { simulate { |world| world.host("host") { sleep } } }
