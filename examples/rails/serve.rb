@@ -11,7 +11,7 @@ begin
   PostgresServer.run do |database|
     RailsBench::Server.run({}, RailsBench::UPSTREAM) do |service|
       environment = RailsBench.environment(database, service.port)
-      RailsBench::Server.run(environment, RailsBench::PUMA[5]) do |server|
+      RailsBench::Server.run(environment, RailsBench.puma(5, RailsBench::APPLICATION)) do |server|
         puts "The application is on http://127.0.0.1:#{server.port}; Ctrl-C ends it."
         %w[plain threads group].each do |way|
           # The first page of each way loads code and connects to the database.
