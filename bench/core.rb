@@ -33,6 +33,7 @@ end
 def nanoseconds(number)
   return "#{number.round} ns" if number < 1_000
   return format("%.2f us", number / 1e3) if number < 1e6
+
   format("%.2f ms", number / 1e6)
 end
 
@@ -90,6 +91,7 @@ end
 
 def instruction_counts(names)
   return puts "(No valgrind here: instructions are not counted.)", "" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+
   program = self.program
   puts "## Instructions of a cycle outside the kernel, 100 registered", ""
   table(["", "instructions"], names.map { |name| [name, instructions(program, name) || "-"] })

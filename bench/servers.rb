@@ -50,7 +50,9 @@ module ServersBench
     Way.new("Puma, 5 threads", %w[puma], {}, ->(port, config) { [*RUBY, "-S", "puma", "-q", "-t", "5:5", "-e", "none", "-b", "tcp://127.0.0.1:#{port}", config] }),
     Way.new("WEBrick", %w[rackup webrick], {}, RACKUP["webrick"]),
     Way.new("Async's server, io-event", %w[async-http protocol-rack], {}, ->(port, config) { [*RUBY, "-e", ASYNC, port.to_s, config] }),
-    Way.new("Async's server, reactor", %w[async-http protocol-rack], {}, ->(port, config) { [*RUBY, "-r", "reactor/async", "-e", ASYNC.sub("Async {", "IO::Event::Selector.default(ENV); Async {"), port.to_s, config] }),
+    Way.new("Async's server, reactor", %w[async-http protocol-rack], {}, ->(port, config) {
+      [*RUBY, "-r", "reactor/async", "-e", ASYNC.sub("Async {", "IO::Event::Selector.default(ENV); Async {"), port.to_s, config]
+    }),
     Way.new("Falcon", %w[falcon], {}, ->(port, config) { [*RUBY, "-S", "falcon", "serve", "--threaded", "--count", "1", "--bind", "http://127.0.0.1:#{port}", "-c", config] }),
     Way.new("itsi", %w[itsi-server], {}, ->(port, config) { [*RUBY, "-S", "itsi", "-w", "1", "-t", "1", "-f", "true", "-r", config, "-b", "http://127.0.0.1:#{port}"] })
   ].freeze

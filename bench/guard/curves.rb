@@ -9,7 +9,6 @@ require "timeout"
 # Items of each row, first and then.
 ITEMS = [300, 2_400].freeze
 
-
 # Each makes so many items of one collection, and ends them.
 CURVES = {
   "schedule" => ->(count) { count.times { Fiber.schedule { nil } } },

@@ -46,7 +46,7 @@ module Bench
 
       def targets(point, kinds)
         @results.targets.select { |target| kinds.include?(target[:kind]) }
-                .to_h { |target| [target, point[:cells].fetch(target[:name].to_sym)[:median]] }.compact
+          .to_h { |target| [target, point[:cells].fetch(target[:name].to_sym)[:median]] }.compact
       end
 
       def speeds(row, medians, best)

@@ -86,7 +86,7 @@ module Bench
         names = %i[p50 p99 p999 max].select { |name| samples.all? { |sample| sample[name] } }
         curves = samples.filter_map { |sample| sample[:curve] }
         names.to_h { |name| [name, Bench.median(samples.map { |sample| sample[name] })] }
-             .merge(curves.empty? ? {} : { curve: Statistics.middle_curve(curves) })
+          .merge(curves.empty? ? {} : { curve: Statistics.middle_curve(curves) })
       end
 
       def calls(counted) = counted ? { calls: counted[:calls], counted: counted } : {}

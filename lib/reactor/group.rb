@@ -351,9 +351,8 @@ module Reactor
       limit = Options.count(:limit, limit) unless limit.nil?
       timeout = Options.limit(:timeout, timeout)
       scheduler = Schedulers.current
-      unless scheduler
-        return run { group(limit: limit, timeout: timeout, discard: discard, &block) }
-      end
+      return run { group(limit: limit, timeout: timeout, discard: discard, &block) } unless scheduler
+
       Group.new(scheduler, limit, timeout, discard).run(&block)
     end
   end

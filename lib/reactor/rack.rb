@@ -137,7 +137,7 @@ module Reactor
       began_at = Clock.now if @access_log
       response = Response.new(self, connection, env)
       input = env["rack.input"]
-      offer(env, connection, response)
+      offer(env, response)
       status, headers, body = @app.call(env)
       return :detached if env.key?("rack.hijack_io")
 
@@ -188,7 +188,7 @@ module Reactor
       end
     end
 
-    def offer(env, connection, response)
+    def offer(env, response)
       env["rack.hijack"] = -> { env["rack.hijack_io"] ||= response.hijack }
       env["rack.early_hints"] = ->(headers) { response.early_hints(headers) }
       env["rack.response_finished"] = []

@@ -39,7 +39,7 @@ module Floors
       ["core", "src: the core, without Ruby"]
     ].freeze
     WIDTH = 1000
-    LINE = 17    # pixels of a line of text
+    LINE = 17 # pixels of a line of text
     ROOM = 2 * LINE + 12
     GAP = 8
 

@@ -136,7 +136,7 @@ module Fuzz
     # @return [String] the tasks whose last wait nothing ends, and these waits
     def never_ending
       endless = @program.tasks.each_with_index.select { |ops, _| ops.last&.fetch(:op) == "wait" && ops.last[:by].empty? && ops.last[:seconds].nil? }
-      endless.map { |ops, task| "#{name(task)}: #{@steps[task].last.first}" }.join(", ")
+      endless.map { |_, task| "#{name(task)}: #{@steps[task].last.first}" }.join(", ")
     end
 
     def own_steps(task, site, op)

@@ -42,6 +42,7 @@ require_relative "time_limit"
 class ReactorTest < Minitest::Test
   include Platform
   extend Platform::Libraries
+
   ROOT = OwnWarnings::ROOT
   LIB = File.join(ROOT, "lib")
   STRESS = ENV["REACTOR_STRESS"] == "1"

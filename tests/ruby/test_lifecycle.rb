@@ -4,7 +4,6 @@ require_relative "helper"
 
 # The life of a scheduler: new, run, close, replacement, threads, fork.
 class TestLifecycle < ReactorTest
-
   def test_close_drains_and_may_be_called_twice
     log = []
     run_scheduler do |scheduler|

@@ -126,7 +126,7 @@ class TestOffload < ReactorTest
   def test_a_job_finds_only_thread_variables_of_an_earlier_one
     in_fiber(workers: 1) do |scheduler|
       assert_equal [[], {}, nil, "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
-      [-> { }, -> { raise "fails" }, -> { throw :nowhere }].each do |ending|
+      [-> {}, -> { raise "fails" }, -> { throw :nowhere }].each do |ending|
         scheduler.offload { set_state_of_a_job; ending.call } rescue nil
         assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       end

@@ -307,7 +307,8 @@ class TestRack < ReactorTest
   end
 
   def test_wrong_answers_are_errors_of_the_application
-    wrong = [nil, [200], ["x", {}, []], [99, {}, []], [100, {}, []], [1000, {}, []], [200, { "content-length" => "-1x" }, []], [200, { "a\r\nb" => "c" }, []], [200, { "a" => "b\r\nc: d" }, []], [200, {}, 1], [200, { "content-length" => "x" }, []]]
+    wrong = [nil, [200], ["x", {}, []], [99, {}, []], [100, {}, []], [1000, {}, []], [200, { "content-length" => "-1x" }, []], [200, { "a\r\nb" => "c" }, []], [200, { "a" => "b\r\nc: d" }, []],
+             [200, {}, 1], [200, { "content-length" => "x" }, []]]
     words = serve(->(env) { wrong[env["PATH_INFO"].delete("/").to_i] }, lint: false) do |port|
       wrong.each_index { |index| assert_match(%r{\AHTTP/1.1 500 }, raw(port, get("/#{index}", "Connection: close\r\n")), wrong[index].inspect) }
     end

@@ -137,7 +137,7 @@ class TestShield < ReactorTest
     log = []
     in_fiber do
       assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError }; Reactor.shield { log << :never } } }
-      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { Reactor.shield { log << :late } ; sleep } }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { Reactor.shield { log << :late }; sleep } }
     end
     assert_includes [[], [:late]], log
   end

@@ -247,7 +247,7 @@ class TestSimulation < ReactorTest
     log = []
     simulate do |world|
       world.host("server") do
-        server = Reactor::Server.new(TCPServer.new("server", 80)) { |socket| socket.write(socket.readpartial(10)) ; sleep 5; log << :late }
+        server = Reactor::Server.new(TCPServer.new("server", 80)) { |socket| socket.write(socket.readpartial(10)); sleep 5; log << :late }
         server.start
         sleep
       end

@@ -65,6 +65,7 @@ class TestTimeout < ReactorTest
     end,
     "an Enumerator" => -> { Timeout.timeout(0.002) { Enumerator.new { |y| begin y << sleep; rescue => error; y << error.class end }.next } },
     "the included method" => -> { Class.new { include Timeout; def run = timeout(0.002) { begin sleep; rescue => error; error.class end } }.new.run },
+
     "a block that ends" => -> { Timeout.timeout(TEST_TIMEOUT) { |seconds| seconds } },
     "a block that breaks" => -> { Timeout.timeout(TEST_TIMEOUT) { break :broken } }
   }.freeze

@@ -63,7 +63,7 @@ module Runner
 
       def sum(path, pattern, width = 3)
         File.foreach(path).filter_map { |line| line.scrub.match(pattern)&.captures&.map(&:to_i) }
-            .reduce([0] * width) { |sums, numbers| sums.zip(numbers).map(&:sum) }
+          .reduce([0] * width) { |sums, numbers| sums.zip(numbers).map(&:sum) }
       end
     end
   end

@@ -9,6 +9,7 @@ require_relative "../../bench/harness/workload"
 require_relative "../../bench/workloads/sockets"
 require_relative "../ruby/platform"
 extend Platform::Libraries
+
 optional "openssl"
 
 # The workloads of a soak. Each method is one round, checks its own results, and leaves nothing behind.

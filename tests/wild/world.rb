@@ -9,6 +9,7 @@ require "timeout"
 require_relative "../inside"
 require_relative "../ruby/platform"
 extend Platform::Libraries
+
 optional "pty"
 
 # Calls with arguments that no program has a reason to pass: see bin/check wild.

@@ -29,6 +29,7 @@ module Reactor
         if CopyStream.path?(source)
           return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
         end
+
         reads, writes = CopyStream.blocks?(source), CopyStream.blocks?(target)
         if VM::WINDOWS && (writes || (reads && !offset))
           source.read(0) if reads # raises if it cannot be read: nothing is truncated then

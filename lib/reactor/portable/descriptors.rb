@@ -59,6 +59,7 @@ module Reactor
         refused = refused_waits
         # If a trap handler has ended the last wait for an IO and closed it in the middle of the poll, the next one does not ask for it.
         raise if refused.empty? && (@sleep.closed? || asked&.flatten&.none?(&:closed?)) # raised by another thread
+
         refused
       end
 

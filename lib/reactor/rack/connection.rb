@@ -143,9 +143,11 @@ module Reactor
       # @return [Hash, nil] its environment; nil if the client has ended the connection
       def request
         @buffer = read or return if @buffer.empty?
+
         env = @rack.environment(self)
         size = Internal.parse_request(@buffer, env)
         size = rest_of_head(env) or return if size.zero?
+
         size = -431 if size > @limits.header_size
         raise Refused, -size if size.negative?
 

@@ -15,4 +15,3 @@ Gems.row "typhoeus", verdict: :blocks, what: "`Typhoeus.get`, by libcurl",
 Gems.row "curb", verdict: :blocks, what: "`Curl.get`, by libcurl",
   advice: "`Reactor.offload { Curl.get(url) }`, or another client.",
   call: ->(_, _) { Curl.get(url).body_str }
-
