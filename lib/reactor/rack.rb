@@ -49,7 +49,9 @@ module Reactor
     # Seconds after {Server#stop} in which a kept connection may send one more request. Its answer says that the connection ends, so that
     # the client does not send another one into its end.
     GRACE = 1
-    private_constant :GRACE
+    # What {#run} takes.
+    RUNS = %i[host port workers stop_timeout backend].freeze
+    private_constant :GRACE, :RUNS
 
     # @return [Limits]
     attr_reader :limits
@@ -60,20 +62,25 @@ module Reactor
     # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
     # @param overload [Numeric, nil] seconds that a request may wait for its turn: when requests wait longer, some are answered with 503 and
     #   Retry-After, as many as it takes; nil: all wait
+    # @param on_error [#call, nil] gets each error that nobody rescues, and the environment of its request, which is nil for a fiber that the
+    #   application has started, if {#run} serves it; nil: the logger gets it
     # @param limits see {DEFAULTS}
-    # @raise [TypeError] the application cannot be called; a limit is no number
+    # @raise [TypeError] the application or on_error cannot be called; a limit is no number
     # @raise [ArgumentError] an unknown limit, or one that is not positive
-    def initialize(app, tls: nil, logger: nil, access_log: nil, overload: nil, **limits)
+    def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, **limits)
       raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
 
       { logger: [logger, :error], access_log: [access_log, :info] }.each do |name, (object, method)|
         raise TypeError, "#{name} is a Logger, not #{object.class}" unless object.nil? || object.respond_to?(method)
       end
+      raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
+
       @app = app
       @tls = tls
       tls.alpn_select_cb ||= ->(offered) { "http/1.1" if offered.include?("http/1.1") } if tls && !tls.frozen?
       @logger = logger || Logger.new($stderr, progname: "reactor")
       @access_log = access_log
+      @on_error = on_error || method(:log_error)
       @limits = Limits.new(**DEFAULTS, **checked(limits))
       @admission = Admission.new(Options.seconds(:overload, overload)) if overload
       @environment = {
@@ -105,14 +112,12 @@ module Reactor
     #   all, one after another, while their listeners stay open.
     # @param stop_timeout [Numeric] seconds that answers may take after the signal
     # @param backend see {Lifecycle#initialize}
-    # @yieldparam service [Service] when its listener is open
+    # @yieldparam service [Service] when its listener is open and signals end it
     # @return [nil]
     # @raise [SystemCallError] the address is in use, or not this machine's
     # @raise [RuntimeError] this thread has a scheduler
-    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil)
-      service = Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger)
-      yield service if block_given?
-      service.run
+    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, &begun)
+      Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger).run(&begun)
     end
 
     # @api private
@@ -156,6 +161,16 @@ module Reactor
       afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
     end
 
+    # @param env [Hash, nil] of the request; nil: it is an error of a fiber
+    # @api private
+    def report(error, env)
+      @on_error.call(error, env)
+    rescue SignalException
+      raise
+    rescue Exception => second # rubocop:disable Lint/RescueException -- its message raises, or the logger
+      warn("reactor: an error of the application was not reported: #{error.class}, because of #{second.class}")
+    end
+
     # A request was refused.
     #
     # @api private
@@ -176,6 +191,7 @@ module Reactor
 
     def checked(limits)
       limits.each do |name, value|
+        raise ArgumentError, "unknown keyword: :#{name}#{" (#run takes it)" if RUNS.include?(name)}" unless DEFAULTS.key?(name)
         raise TypeError, "#{name} is a number, not #{value.class}" unless Numeric === value
         raise ArgumentError, "#{name} must be positive" unless value.positive?
       end
@@ -197,7 +213,7 @@ module Reactor
     # An exception of the application, also if it is about a client that has gone while the application wrote to it.
     def failed(error, connection, response, env, input)
       is_clients = response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && connection.lost?
-      log_error(error, env) unless is_clients
+      report(error, env) unless is_clients
       return :detached if env.key?("rack.hijack_io")
       return connection.abort if response.began
 
@@ -210,13 +226,11 @@ module Reactor
     rescue SignalException
       raise
     rescue Exception => error # rubocop:disable Lint/RescueException -- as in #respond
-      log_error(error, env)
+      report(error, env)
     end
 
     def log_error(error, env)
-      @logger.error { "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}: #{error.full_message(highlight: false)}" }
-    rescue Exception => second # rubocop:disable Lint/RescueException -- its message raises, or the logger
-      warn("reactor: an error of the application was not logged: #{error.class}, because of #{second.class}")
+      @logger.error { "#{env ? "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}" : 'in a fiber'}: #{error.full_message(highlight: false)}" }
     end
 
     def log_time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")

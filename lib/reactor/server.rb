@@ -83,7 +83,7 @@ module Reactor
                    speaks: nil, on_open: nil, on_close: nil, &block)
       raise ArgumentError, "no block given" unless block
       raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
-      raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
+      raise ArgumentError, "no scheduler of this library: call this in the block of Reactor.run" unless scheduler.is_a?(Schedulers::Member)
       raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
       raise ArgumentError, "limit must be at least 1, not #{limit}" if limit && limit < 1
       raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?

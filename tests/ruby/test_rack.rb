@@ -263,6 +263,8 @@ class TestRack < ReactorTest
     assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, header_size: 0) }
     assert_raises(TypeError) { Reactor::Rack.new(ECHO, header_size: "1") }
     assert_raises(TypeError) { Reactor::Rack.new(nil) }
+    assert_match(/on_error/, assert_raises(TypeError) { Reactor::Rack.new(ECHO, on_error: 1) }.message)
+    assert_equal "unknown keyword: :stop_timeout (#run takes it)", assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, stop_timeout: 1) }.message
   end
 
   # --- answers -----------------------------------------------------------------------------------------------------
@@ -331,7 +333,26 @@ class TestRack < ReactorTest
         assert_equal "ok", Net::HTTP.get("127.0.0.1", "/", port)
       end
     end
-    assert_equal 3, words.scan("was not logged").size
+    assert_equal 3, words.scan("was not reported").size
+  end
+
+  def test_on_error_takes_the_errors_of_the_application_and_of_its_fibers
+    taken = []
+    app = lambda do |env|
+      raise "of a request" if env["PATH_INFO"] == "/call"
+
+      Fiber.schedule { sleep 0; raise "of a fiber" }
+      [200, {}, Enumerator.new { |out| out << "a"; raise "of a body" }]
+    end
+    rack = Reactor::Rack.new(app, logger: Logger.new(words = StringIO.new), on_error: ->(error, env) { taken << [error.message, env&.fetch("PATH_INFO")] })
+    Thread.new do
+      rack.run(host: "127.0.0.1", port: 0) do |service|
+        port = service.url[/\d+\z/].to_i
+        Thread.new { %w[/call /body].each { |path| raw(port, get(path, "Connection: close\r\n")) } && service.stop }
+      end
+    end.join
+    assert_equal [["of a body", "/body"], ["of a fiber", nil], ["of a request", "/call"]], taken.sort
+    assert_equal "", words.string
   end
 
   # What follows a bad chunk must not become a request, whatever the application makes of the error.

@@ -41,28 +41,32 @@ module Reactor
         nil
       end
 
+      # @yieldparam service [Service] when its listener is open and signals end it
       # @api private
       def run
         raise "this thread has a scheduler: use serve" if Fiber.scheduler
 
         owner = Process.pid
-        @workers.zero? ? on_signals { serve(@listeners.of(0), @events) } : supervise
+        on_signals do
+          yield self if block_given?
+          @workers.zero? ? serve(@listeners.of(0), @events, @events) : supervise
+        end
       ensure
         @listeners.close if owner == Process.pid
       end
 
       private
 
-      # Serves in this process until something comes from the queue. A second one hastens the end.
+      # Serves in this process until something comes from the first queue. What comes from the second one then hastens the end.
       #
       # @yield when it accepts connections
-      def serve(listeners, stop)
-        Reactor.run(backend: @backend) do
+      def serve(listeners, stop, hasten)
+        Reactor.run(backend: @backend, on_error: ->(error, _) { @rack.report(error, nil) }) do
           servers = listeners.map { |listener| @rack.serve(listener) }
           yield if block_given?
           stop.pop
           Fiber.schedule do
-            stop.pop
+            hasten.pop
             servers.each { |server| server.stop(0) }
           end
           Reactor.group { |group| servers.each { |server| group.async { server.stop(@stop_timeout) } } }
@@ -72,11 +76,19 @@ module Reactor
         nil
       end
 
-      def on_signals(signals = { "INT" => :stop, "TERM" => :stop })
-        earlier = signals.select { |signal,| Signal.list.key?(signal) }.to_h { |signal, event| [signal, trap(signal) { @events << event }] }
+      def on_signals
+        signals = { "INT" => :stop, "TERM" => :stop }
+        signals.update("HUP" => :replace, "USR1" => :replace) unless @workers.zero?
+        earlier = signals.select { |signal,| Signal.list.key?(signal) }.to_h { |signal, event| [signal, trap(signal) { note(event) }] }
         yield
       ensure
         earlier&.each { |signal, handler| trap(signal, handler || "DEFAULT") }
+      end
+
+      # A signal has come. A worker that has not set its own handlers yet has this one.
+      def note(event)
+        @is_to_stop = true if event == :stop
+        @events << event
       end
 
       # --- workers -------------------------------------------------------------------------------------------------
@@ -85,11 +97,9 @@ module Reactor
         @current = Array.new(@workers) # by their place: the process that serves
         @running = {} # pid => when it began
         @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
-        on_signals("INT" => :stop, "TERM" => :stop, "HUP" => :replace, "USR1" => :replace) do
-          @workers.times { |place| @current[place] = start(place) }
-          handle(@events.pop) until @stopping
-          end_workers
-        end
+        @workers.times { |place| @current[place] = start(place) }
+        handle(@events.pop) until @stopping
+        end_workers
       ensure
         [@orphaned, @alive].each { |io| io&.close }
       end
@@ -123,23 +133,22 @@ module Reactor
         pid
       end
 
-      # What a worker does. A signal may reach all processes, and TERM be sent by the parent as well, so a worker heeds the first TERM
-      # alone. The end of its parent, or of the pipe from it, ends the worker, or hastens its end.
+      # What a worker does. A signal may reach all processes, and its parent sends TERM besides, so any number of them ends a worker as one
+      # does. The end of the pipe from its parent ends it as well, or hastens its end.
       def work(place, begun)
         %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
-        trap("TERM") do
-          trap("TERM", "IGNORE")
-          stop << true
-        end
+        hasten = Thread::Queue.new
+        trap("TERM") { stop << true }
+        stop << true if @is_to_stop
         @alive.close
         @listeners.keep(place)
-        serve(@listeners.of(place), stop) do
+        serve(@listeners.of(place), stop, hasten) do
           begun&.write(".")
           begun&.close
           Fiber.schedule do
             @orphaned.read
-            stop << true
+            (stop.num_waiting.zero? ? hasten : stop) << true
           end
         end
       end
