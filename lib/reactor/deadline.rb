@@ -6,7 +6,7 @@ require_relative "options"
 require_relative "scope"
 
 module Reactor
-  # The time of a block of {Reactor.deadline} is over.
+  # The time of a block of {Reactor.deadline} is over. It is a StandardError, but is raised from there: no `rescue` in the block sees it.
   class DeadlineExceeded < Timeout::Error
   end
 
@@ -15,7 +15,8 @@ module Reactor
   # @api private
   class Deadline
     KEY = :__reactor_deadline
-    private_constant :KEY
+    ENDS_TASK = :@__reactor_deadline
+    private_constant :KEY, :ENDS_TASK
 
     class << self
       # @return [Deadline, nil] the current fiber's
@@ -24,6 +25,9 @@ module Reactor
         deadline = deadline.outer while deadline&.ended?
         deadline
       end
+
+      # @return [Deadline, nil] the same, if it ends what the current fiber runs
+      def here = current&.then { |deadline| deadline if deadline.here? }
 
       # Runs the block with this one, or without any.
       def with(deadline)
@@ -40,8 +44,12 @@ module Reactor
     # @return [Deadline, nil] the one around it
     attr_reader :outer
 
+    # @param seconds [Float] for the block
+    # @param block [Proc] the program's
     # @param time [Float] on the monotonic clock
-    def initialize(time)
+    def initialize(seconds, block, time = Clock.now + seconds)
+      @seconds = seconds
+      @place = block.source_location
       @outer = Deadline.current
       @bound = !@outer.nil? && @outer.time <= time # by the outer one
       @time = @bound ? @outer.time : time
@@ -69,17 +77,25 @@ module Reactor
       @fiber = nil
     end
 
+    # Tells that it ends the current fiber, which is a task's of a group in its block.
+    def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)
+
+    # @return [Boolean] whether its end ends what the current fiber runs
+    def here?
+      fiber = Fiber.current
+      @fiber.equal?(fiber) || equal?(fiber.instance_variable_get(ENDS_TASK)) || (@bound && @outer.here?)
+    end
+
     protected
 
     attr_reader :time
 
-    # @return [Boolean] whether its block is the current fiber's
-    def here? = @fiber.equal?(Fiber.current)
-
     # @return [DeadlineExceeded] the same for all that this one ends, in several fibers
-    def error = @bound ? @outer.error : @error ||= DeadlineExceeded.new("deadline exceeded")
+    def error = @bound ? @outer.error : @error ||= DeadlineExceeded.new(message)
 
     private
+
+    def message = "the block was late after #{format("%g", @seconds)} s#{": #{@place.join(":")}" if @place}"
 
     def interruptible(scheduler)
       if scheduler
@@ -102,13 +118,13 @@ module Reactor
     #     Reactor.deadline(10) { render(user) } # has what is left of the 2 seconds
     #   end
     #
-    # A deadline in the block ends no later than this one. If it is this one that ends the inner block, the error is raised from here, and
-    # an inner `rescue DeadlineExceeded` in the same fiber does not see it. A fiber that is started in the block, and is no task of a group in the block,
-    # may outlive it; while the block runs, deadlines in that fiber end no later than this one.
+    # A deadline in the block, or in a task of a group in the block, leaves the end to this one, if it is later: the error is raised from
+    # here, and an inner `rescue DeadlineExceeded` does not see it. Another fiber that is started in the block may outlive it; while the
+    # block runs, deadlines in that fiber end no later than this one.
     #
     # @param seconds [Numeric, nil] 0 or less: over at the first wait; nil: no limit of its own
     # @return what the block returns
-    # @raise [DeadlineExceeded] the time is over
+    # @raise [DeadlineExceeded] the time is over; the message has the seconds, and where the block is
     # @raise [ArgumentError] without a block
     # @raise [TypeError] seconds is no number
     # @see Reactor.remaining
@@ -117,12 +133,12 @@ module Reactor
       raise ArgumentError, "no block given" unless block
 
       seconds = Options.limit(:seconds, seconds)
-      seconds ? Deadline.new(Clock.now + seconds).run(&block) : yield
+      seconds ? Deadline.new(seconds, block).run(&block) : yield
     end
 
     # What is left until the {Reactor.deadline} of the current fiber, which it may have inherited: in a block of {Reactor.offload}, too.
     #
-    # @return [Float, nil] seconds, at least 0; nil without a deadline
+    # @return [Float, nil] seconds, at least 0; nil without a deadline, and in a {Reactor.shield}
     def remaining = Deadline.current&.left
   end
 end

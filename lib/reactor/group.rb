@@ -2,6 +2,7 @@
 
 require "set" # at once, because a process may have no descriptor left when it opens its first group
 require "timeout"
+require_relative "deadline"
 require_relative "options"
 require_relative "run"
 require_relative "scope"
@@ -34,6 +35,7 @@ module Reactor
       @places = Thread::SizedQueue.new(limit) if limit # an element for each task that runs
       @thread = Thread.current
       @scope = Scope.new(scheduler, -> { too_late })
+      @deadline = Deadline.here # ends the block, and so the tasks
       @running = {}.compare_by_identity
       @awaited = 0 # of these, those that are not transient
       @errors = Set.new.compare_by_identity
@@ -306,6 +308,7 @@ module Reactor
       @awaited += 1 unless task.kind == :transient
       @scheduler.fiber do
         begun = true
+        @deadline&.enter_task
         @tasks&.push(task) unless task.kind
         task.call
       end

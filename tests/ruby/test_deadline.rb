@@ -7,6 +7,12 @@ require "reactor/testing"
 class TestDeadline < ReactorTest
   Exceeded = Reactor::DeadlineExceeded
 
+  # Computes until the time is over, so that all that is due comes in one turn.
+  def busy
+    sleep 0
+    nil while Reactor.remaining.positive?
+  end
+
   def never = Thread::Queue.new.pop
 
   def virtual(&block) = Reactor::Testing.virtual_time(&block)
@@ -109,6 +115,31 @@ class TestDeadline < ReactorTest
       assert_equal [%i[own ensured], 3.0], [log, clock.elapsed]
       assert_equal error, tasks.first.reason
       refute_predicate tasks.map(&:running?), :any?
+    end
+  end
+
+  # Both are due in one turn, in which the task comes first.
+  def test_a_later_deadline_in_a_task_leaves_the_end_to_the_outer_one
+    fall_back = ->(group) { group.async { begin; Reactor.deadline(10) { never }; rescue Exceeded; :fallback; end }.value }
+    { task: fall_back, tasks: ->(group) { group.async { Reactor.group(&fall_back) }.value },
+      by_a_fiber: ->(group) { Fiber.schedule { Reactor.deadline(20) { fall_back.call(group) } rescue nil }; never } }.each do |name, tree|
+      20.times do
+        in_fiber do
+          error = assert_raises(Exceeded, name.to_s) { Reactor.deadline(0.001) { Reactor.group { |group| group.async { busy }; tree.call(group) } } }
+          assert_match(/\Athe block was late after 0\.001 s: \S+test_deadline\.rb:\d+\z/, error.message)
+        end
+      end
+    end
+  end
+
+  # Its group goes on when the deadline ends.
+  def test_a_deadline_in_a_task_of_an_outer_group_ends_by_itself
+    virtual do
+      Reactor.group do |group|
+        task = nil
+        assert_raises(Exceeded) { Reactor.deadline(1) { task = group.async { begin; Reactor.deadline(10) { never }; rescue Exceeded; :fallback; end }; never } }
+        assert_equal :fallback, task.value
+      end
     end
   end
 
