@@ -77,6 +77,9 @@ module Reactor
       @fiber = nil
     end
 
+    # Leaves the block, if the time is over, and the caller is the block itself, without a scheduler.
+    def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero?)
+
     # Tells that it ends the current fiber, which is a task's of a group in its block.
     def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)
 

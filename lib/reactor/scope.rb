@@ -149,16 +149,17 @@ module Reactor
       raise @stop
     end
 
-    # The time that passes does not end the block until {#go_on}.
-    def hold_time = (@scheduler.limit(@interruption, nil) if @due)
+    # The time that passes does not end the block until {#go_on}, unless it is over.
+    def hold_time = go_on(nil)
 
+    # @param left [Float, nil] seconds until the block ends, if the time is not over; nil: no limit
     # @return [Boolean] whether the time is over
-    def go_on
+    def go_on(left = @due && @due - Clock.now)
       return false unless @due && @interruption
 
-      left = @due - Clock.now
-      left.positive? ? @scheduler.limit(@interruption, left) : @scheduler.interrupt(@interruption)
-      !left.positive?
+      over = @due <= Clock.now
+      over ? @scheduler.interrupt(@interruption) : @scheduler.limit(@interruption, left)
+      over
     end
   end
 end

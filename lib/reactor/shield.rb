@@ -14,7 +14,8 @@ module Reactor
     #   end
     #
     # The block runs in the same fiber, so a Mutex or a transaction that the fiber holds is its own. What was to end it before is raised
-    # before the block begins. Set the block a limit of its own, because a group waits for it as long as it takes.
+    # before the block begins. An error after it does not tell whether it ran: note that in the block. Set the block a limit of its own,
+    # because a group waits for it as long as it takes.
     #
     # Ruby's Timeout.timeout and Thread#raise, Fiber#raise and Fiber#kill, and the end of the scheduler (exit, Interrupt, Thread#kill)
     # end the block all the same. In an Enumerator it only holds back what would end the groups and deadlines in that Enumerator.
@@ -26,6 +27,7 @@ module Reactor
       raise ArgumentError, "no block given" unless block
 
       scheduler = Schedulers.current
+      Deadline.current&.leave unless scheduler
       Deadline.without do
         # Elsewhere, Timeout.timeout ends the block of a deadline by Thread#raise.
         next Thread.handle_interrupt(Scope::Interruption => :never, &block) unless scheduler

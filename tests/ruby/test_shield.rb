@@ -134,12 +134,19 @@ class TestShield < ReactorTest
   end
 
   def test_what_has_come_before_is_raised_before_the_block
-    log = []
-    in_fiber do
-      assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError }; Reactor.shield { log << :never } } }
-      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { Reactor.shield { log << :late }; sleep } }
+    in_fiber { assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError }; Reactor.shield { flunk } } } }
+  end
+
+  def test_a_time_that_is_over_before_is_raised_before_the_block
+    shield = proc { begin; Reactor.shield { flunk }; rescue StandardError; flunk; end }
+    over = lambda do
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 0, &shield) }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { Reactor.group(&shield) } }
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0, &shield) }
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0.001) { nil while Reactor.remaining.positive?; shield.call } }
     end
-    assert_includes [[], [:late]], log
+    in_fiber(&over)
+    run_plain(&over)
   end
 
   # The portable scheduler queues the cancellation behind the fiber.
