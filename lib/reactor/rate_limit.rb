@@ -8,7 +8,7 @@ module Reactor
   # So many calls in a time, from fibers and threads, with or without a scheduler. Who comes first is first.
   #
   #   requests = Reactor::RateLimit.new(10, per: 1)
-  #   urls.each { |url| requests.acquire; fetch(url) }
+  #   urls.each { |url| requests.acquire { fetch(url) } }
   #
   # After a pause, `count` calls pass at once. Then each waits until `per / count` seconds have passed since the one before.
   class RateLimit
@@ -27,16 +27,19 @@ module Reactor
       @free = 0 # when as many as count could pass again
     end
 
-    # Waits until the caller may go on. One who is cancelled, killed or out of time meanwhile takes no place from the others.
+    # Waits until the caller may go on, and calls the block, if there is one. One who is cancelled, killed or out of time meanwhile takes no place from the others.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
-    # @return [Boolean] false if the time is over
+    # @return what the block returns, or else true; false if the time is over
     # @raise [TypeError] timeout is no number
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
       finish = now + nanoseconds(seconds) if seconds
-      @line.acquire(timeout: seconds) { pass_by(finish) } # who is first waits for the time, the others for the first one
+      # Who is first waits for the time, the others for the first one.
+      return false unless @line.acquire(timeout: seconds) { pass_by(finish) }
+
+      block_given? ? yield : true
     end
 
     # @return [Boolean] whether the caller may go on, without a wait

@@ -151,6 +151,17 @@ class TestSemaphore < ReactorTest
     end
   end
 
+  def test_the_block_runs_when_it_is_its_turn_and_others_do_not_wait_for_its_end
+    Reactor::Testing.virtual_time do |clock|
+      limit = Reactor::RateLimit.new(1, per: 1)
+      assert_equal [0.0, 1.0], Reactor.group { |group| group.map([5, 0]) { |seconds| limit.acquire { clock.elapsed.tap { sleep seconds } } } }
+      limit.acquire
+      assert_equal false, limit.acquire(timeout: 0.5) { flunk }
+      assert_raises(KeyError) { limit.acquire { raise KeyError } }
+      assert_equal 0, limit.waiting
+    end
+  end
+
   def test_threads_share_a_rate
     limit = Reactor::RateLimit.new(2, per: 0.001)
     passed = Thread::Queue.new
