@@ -27,7 +27,8 @@ module Reactor
       @free = 0 # when as many as count could pass again
     end
 
-    # Waits until the caller may go on, and calls the block, if there is one. One who is cancelled, killed or out of time meanwhile takes no place from the others.
+    # Waits until the caller may go on, and calls the block, if there is one. One who is cancelled, killed or out of time meanwhile takes
+    # no place from the others.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
     # @return what the block returns, or else true; false if the time is over

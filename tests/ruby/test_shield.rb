@@ -145,8 +145,8 @@ class TestShield < ReactorTest
       assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0, &shield) }
       assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0.001) { nil while Reactor.remaining.positive?; shield.call } }
     end
-    in_fiber(&over)
-    run_plain(&over)
+    in_fiber { over.call }
+    run_plain { over.call }
   end
 
   # The portable scheduler queues the cancellation behind the fiber.
