@@ -295,7 +295,7 @@ module Reactor
       sleeps = !timeout&.zero?
       @recorder.begin_sleep if sleeps
       found = @descriptors.select(timeout)
-      found ||= @descriptors.select(0) if jump # one look that something has cut short must not move the clock
+      found ||= @descriptors.select(0) if jump # IO.select that may not wait misses what is ready if a signal cuts it short
       found&.each { |wait, error| error ? refuse(wait, error) : enqueue(wait) }
       @timers.jump if jump && !found && @ready.empty?
       fire_timers
