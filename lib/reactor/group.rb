@@ -105,11 +105,19 @@ module Reactor
 
     # As {#map}, but an error of one of these tasks does not fail the group, unless it is neither a StandardError nor a ScriptError.
     #
-    #   group.settle(urls) { |url| fetch(url) }.partition(&:error)
+    #   group.settle(urls, timeout: 2) { |url| fetch(url) }.partition(&:error)
     #
+    # @param timeout [Numeric, nil] seconds for all of them: a task that is late, or begins later, ends at the call in which it waits, and has
+    #   a {DeadlineExceeded} as error; nil: no limit
     # @return [Array<Task>] the tasks, which have ended, in the order of the elements. They have no place in {#results} and {#first}.
+    # @raise [TypeError] timeout is no number
     # @raise [Exception] as {#async}
-    def settle(elements, &block) = launch_each(elements, block, :settled).each(&:join)
+    def settle(elements, timeout: nil, &block)
+      seconds = Options.limit(:timeout, timeout)
+      finish = Clock.now + seconds if seconds
+      in_time = ->(*element) { Deadline.new(seconds, block, finish).run { block.call(*element) } } if block && finish
+      launch_each(elements, in_time || block, :settled, block).each(&:join)
+    end
 
     # Calls the block for each element, each in a task of its own, until one has completed. Then the others are cancelled, and end. Errors
     # count as in {#settle}, and are dropped if a task completes.
@@ -284,11 +292,11 @@ module Reactor
       throw task
     end
 
-    def launch_each(elements, block, kind = nil)
+    def launch_each(elements, body, kind = nil, block = body)
       raise ArgumentError, "no block given" unless block
 
       tasks = []
-      elements.each { |*element| tasks << launch(block, element, kind) } # Enumerator::Lazy#map would run nothing
+      elements.each { |*element| tasks << launch(body, element, kind, block) } # Enumerator::Lazy#map would run nothing
       tasks
     end
 

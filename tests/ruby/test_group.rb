@@ -240,6 +240,23 @@ class TestGroup < ReactorTest
     assert_equal [], in_fiber { Reactor.group { |group| group.settle([]) { flunk } } }
   end
 
+  def test_settle_has_what_came_in_time_and_the_group_goes_on
+    Reactor::Testing.virtual_time do |clock|
+      Reactor.group(limit: 2) do |group|
+        tasks = group.settle([[1, 0], [9, 0], [2, 1], [3, 0]], timeout: 2.5) { |seconds, more| begin; sleep seconds + more; seconds; rescue Timeout::Error; flunk; end }
+        assert_equal [1, Reactor::DeadlineExceeded, Reactor::DeadlineExceeded, Reactor::DeadlineExceeded], tasks.map { |task| task.error&.class || task.value }
+        tasks[1..].each { |task| assert_match(/late after 2\.5 s: \S+test_group\.rb:\d+\z/, task.error.message) }
+        assert_equal [2.5, [], :later], [clock.elapsed, group.errors, group.async { :later }.value]
+      end
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(1) { Reactor.group { |group| group.settle([1], timeout: 2) { never } } } }
+      assert_equal [1, 2], Reactor.group { |group| group.settle([1, 2], timeout: 0) { |i| i }.map(&:value) }
+      Reactor.group do |group|
+        assert_match(/timeout/, assert_raises(TypeError) { group.settle([1], timeout: "1") { flunk } }.message)
+        assert_raises(ArgumentError) { group.settle([1], timeout: 1) }
+      end
+    end
+  end
+
   def test_a_task_of_settle_that_is_cancelled_has_its_state_and_reason
     states = in_fiber do
       Reactor.group do |group|

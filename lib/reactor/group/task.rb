@@ -51,7 +51,7 @@ module Reactor
       # group alive: {Group#settle} does.
       #
       # @return what the block has returned; nil if the task was cancelled
-      # @raise what the block has raised
+      # @raise what the block has raised, also after {Group#settle}
       # @raise [ThreadError] called by another thread, or by the task itself
       def value
         join
