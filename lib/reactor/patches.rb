@@ -71,7 +71,7 @@ module Reactor
 
     virtual_time = [
       [Process.singleton_class, VirtualTime::ProcessClock], [Time.singleton_class, VirtualTime::TimeNow],
-      [Kernel, VirtualTime::KernelSleep], [Kernel.singleton_class, VirtualTime::KernelSleep],
+      [Kernel, VirtualTime::PrivateSleep], [Kernel.singleton_class, VirtualTime::KernelSleep],
       [Thread::Queue, VirtualTime::QueuePop], [Thread::SizedQueue, VirtualTime::QueuePop],
       [Thread::SizedQueue, VirtualTime::QueuePush], [Thread, VirtualTime::ThreadJoin]
     ]

@@ -398,6 +398,7 @@ class TestSimulation < ReactorTest
     assert_equal "127.0.0.1", track(TCPSocket.new("127.0.0.1", listener.addr[1])).peeraddr[3]
     assert_equal "127.0.0.1", track(listener.accept).local_address.ip_address
     refute_equal Random.new.rand, Random.new.rand
+    assert_equal [], %i[spawn fork system `].select { |name| Object.new.respond_to?(name) }
   end
 
   # --- exploring ---------------------------------------------------------------------------------------------------

@@ -256,6 +256,7 @@ class TestTesting < ReactorTest
     virtual { sleep 10 }
     run_scheduler { Fiber.schedule { assert_operator elapsed { sleep 0.02 }, :>=, 0.02 } }
     assert_equal 3, Reactor::Testing.hold { 3 }
+    refute_respond_to Object.new, :sleep
     assert_nil Queue.new.pop(timeout: 0.001)
   end
 

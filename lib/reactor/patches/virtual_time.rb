@@ -78,8 +78,21 @@ module Reactor
         end
       end
 
-      # Prepended to Kernel and to its singleton class. Kernel#sleep returns how long it slept.
+      # Prepended to Kernel's singleton class. Kernel.sleep returns how long it slept.
       module KernelSleep
+        def sleep(*)
+          return super unless VirtualTime.virtual?
+
+          before = VirtualTime.clock.elapsed
+          super
+          (VirtualTime.clock.elapsed - before).round
+        end
+      end
+
+      # Prepended to Kernel, where it is private.
+      module PrivateSleep
+        private
+
         def sleep(*)
           return super unless VirtualTime.virtual?
 

@@ -17,7 +17,7 @@ module Reactor
       REFUSED = %i[threads children datagrams].freeze
 
       class << self
-        # @param what [Symbol] :threads or :children
+        # @param what [Symbol] one of {REFUSED}
         # @raise [NotImplementedError] in a fiber of a host, unless the world allows it
         def refuse(what)
           world = Host::Boot.current&.world
@@ -45,14 +45,24 @@ module Reactor
         def fork(...) = (Confinement.refuse(:threads) || super)
       end
 
-      # Prepended to Process's singleton class, Kernel, and Kernel's singleton class.
+      # Prepended to the singleton classes of Process and Kernel.
       module Children
         def spawn(...) = (Confinement.refuse(:children) || super)
         def fork(...) = (Confinement.refuse(:children) || super)
       end
 
-      # Prepended to Kernel and its singleton class.
+      # Prepended to Kernel's singleton class.
       module Commands
+        def system(...) = (Confinement.refuse(:children) || super)
+        def `(command) = (Confinement.refuse(:children) || super)
+      end
+
+      # Prepended to Kernel, where all of them are private.
+      module PrivateCommands
+        private
+
+        def spawn(...) = (Confinement.refuse(:children) || super)
+        def fork(...) = (Confinement.refuse(:children) || super)
         def system(...) = (Confinement.refuse(:children) || super)
         def `(command) = (Confinement.refuse(:children) || super)
       end
