@@ -15,7 +15,7 @@ module ServersBench
   # What wrk asks for.
   PAGES = { "/" => "hello world", "/page" => "a page of 10 kB", "/wait" => "a page that waits 50 ms", "/stream" => "ten parts of 1 kB, chunked" }.freeze
   CONNECTIONS = [1, 64, 1_000].freeze
-  IDLE = 10_000
+  IDLE = 9_000
   # Seconds in which they must have been connected.
   PATIENCE = 60
 
