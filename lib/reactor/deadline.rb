@@ -106,8 +106,9 @@ module Reactor
         @stop = scope.stop
         scope.run(left) { yield }
       else
-        @stop = Scope::Interruption.new(-> { error })
-        Timeout.timeout(left.clamp(Float::MIN, Durations::FAR), @stop) { yield } # 0 would be no limit
+        own = Class.new(Scope::Interruption) # which a shield around this block does not hold back
+        @stop = own.new(-> { error })
+        Thread.handle_interrupt(own => :immediate) { Timeout.timeout(left.clamp(Float::MIN, Durations::FAR), @stop) { yield } } # 0 would be no limit
       end
     end
   end

@@ -191,6 +191,12 @@ class TestShield < ReactorTest
     assert_equal [:done], log
   end
 
+  def test_a_deadline_in_a_shield_ends_its_block_without_a_scheduler_too
+    run_plain do
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.shield { Reactor.deadline(0.001) { sleep } } }
+    end
+  end
+
   def test_without_a_block
     assert_raises(ArgumentError) { Reactor.shield }
   end
