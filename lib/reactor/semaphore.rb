@@ -10,9 +10,11 @@ module Reactor
   #
   # A permit is handed to one who waits. If that one is cancelled, killed or out of time meanwhile, the next one gets it.
   class Semaphore
-    # One who wants a permit: whether it has one, and where it waits.
-    Turn = Struct.new(:granted, :queue)
-    private_constant :Turn
+    # One who wants a permit: where it waits, whether it has a permit, and whether that outlasts the call.
+    Turn = Struct.new(:queue, :granted, :kept)
+    # Thread#kill, Thread#raise and Timeout.timeout wait until a permit is on one side or the other.
+    WHOLE = { Object => :never }.freeze
+    private_constant :Turn, :WHOLE
 
     # @return [Integer] permits that are free
     attr_reader :available
@@ -24,6 +26,7 @@ module Reactor
       @permits = @available = Options.count(:permits, permits)
       @waiting = {}.compare_by_identity # turns, the first one first
       @mutex = Thread::Mutex.new # nothing waits while it is locked
+      @pid = Process.pid
     end
 
     # Waits for a permit. With a block, the permit is released when the block has ended, in whatever way.
@@ -37,11 +40,11 @@ module Reactor
       turn = Turn.new
       begin
         return false unless ask(turn) || (turn.queue.pop(timeout: seconds) && turn.granted)
+        return turn.kept = true unless block_given?
 
-        kept = !block_given?
-        kept ? true : yield
+        yield
       ensure
-        give_back(turn) unless kept
+        give_back(turn) # no branch comes before it, because Ruby raises interrupts at branches
       end
     end
 
@@ -50,7 +53,7 @@ module Reactor
     # @return [Boolean]
     # @raise [ThreadError] in a trap handler
     def try_acquire
-      @mutex.synchronize { @available.positive? && (@available -= 1) && true }
+      change { @available.positive? && (@available -= 1) && true }
     end
 
     # Gives a permit back. Any fiber or thread may do that.
@@ -58,7 +61,7 @@ module Reactor
     # @return [nil]
     # @raise [ThreadError] all permits are free; in a trap handler
     def release
-      @mutex.synchronize do
+      change do
         raise ThreadError, "all permits are free" if @available == @permits
 
         hand_on
@@ -73,9 +76,24 @@ module Reactor
 
     private
 
+    def change
+      Thread.handle_interrupt(WHOLE) do
+        @mutex.synchronize do
+          forget_parents unless @pid == Process.pid
+          yield
+        end
+      end
+    end
+
+    # In a forked child nobody waits who has waited in the parent.
+    def forget_parents
+      @pid = Process.pid
+      @waiting.clear
+    end
+
     # @return [Boolean] whether it got a permit at once
     def ask(turn)
-      @mutex.synchronize do
+      change do
         next turn.granted = (@available -= 1) && true if @available.positive?
 
         turn.queue = Thread::Queue.new
@@ -84,9 +102,15 @@ module Reactor
       end
     end
 
+    # A scheduler may cancel the fiber while it waits for the mutex, and an interrupt may come when all is done: a second call changes nothing.
     def give_back(turn)
-      @mutex.synchronize { turn.granted ? hand_on : @waiting.delete(turn) }
-      nil
+      done = change do
+        @waiting.delete(turn)
+        hand_on if turn.granted && !turn.kept
+        turn.kept = true
+      end
+    ensure
+      give_back(turn) unless done
     end
 
     def hand_on

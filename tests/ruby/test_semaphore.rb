@@ -99,6 +99,50 @@ class TestSemaphore < ReactorTest
     end
   end
 
+  def test_threads_whose_time_is_over_lose_no_permit_and_give_none_twice
+    semaphore = Reactor::Semaphore.new(20)
+    threads = Array.new(3) do |i|
+      random = Random.new(i)
+      Thread.new { 8.times { Timeout.timeout(0.001 + random.rand * 0.005) { loop { semaphore.acquire { nil } } } rescue Timeout::Error } }
+    end
+    threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
+    assert_equal [20, 0], [semaphore.available, semaphore.waiting]
+  end
+
+  def test_a_fiber_that_is_cancelled_while_it_gives_a_permit_back_gives_it_back
+    semaphore = Reactor::Semaphore.new(1)
+    in_fiber do
+      Reactor.group do |group|
+        held, release = Thread::Queue.new, Thread::Queue.new
+        thread = nil
+        task = group.async do
+          semaphore.acquire do
+            thread = Thread.new { semaphore.instance_variable_get(:@mutex).synchronize { held << true; release.pop } } # as between two lines of acquire
+            held.pop
+          end
+        end
+        sleep 0.001 until thread&.stop? && task.running?
+        2.times { sleep 0 }
+        task.cancel
+        release << true
+        thread.join
+      end
+    end
+    assert_equal 1, semaphore.available
+  end
+
+  def test_a_forked_child_hands_no_permit_to_those_who_wait_in_its_parent
+    needs_fork
+    semaphore = Reactor::Semaphore.new(1)
+    semaphore.acquire
+    waiter = Thread.new { semaphore.acquire { nil } }
+    until_asleep(waiter)
+    pid = fork { semaphore.release; exit!(semaphore.available == 1) }
+    assert_predicate reap(pid, TEST_TIMEOUT), :success?
+    semaphore.release
+    join_or_fail(waiter, TEST_TIMEOUT)
+  end
+
   def test_a_timeout_while_a_permit_is_handed_over_loses_none
     in_fiber do
       semaphore = Reactor::Semaphore.new(1)
@@ -168,6 +212,6 @@ class TestSemaphore < ReactorTest
     threads = Array.new(4) { Thread.new { 5.times { limit.acquire && passed << 1 } } }
     took = elapsed { threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) } }
     assert_equal 20, passed.size
-    assert_operator took, :>=, 0
+    assert_operator took, :>=, 0.009 # 2 at once, and then 18 parts of half a millisecond
   end
 end
