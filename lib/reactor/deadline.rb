@@ -54,6 +54,8 @@ module Reactor
       @bound = !@outer.nil? && @outer.time <= time # by the outer one
       @time = @bound ? @outer.time : time
       @fiber = Fiber.current
+      @scheduler = Schedulers.current
+      @pid = Process.pid
     end
 
     # @return [Boolean] whether its block has ended
@@ -66,9 +68,9 @@ module Reactor
     #
     # @raise [DeadlineExceeded]
     def run(&block)
-      return yield if @bound && @outer.here? # that one ends this block, too
+      return yield if @bound && @outer.here? && @outer.acts? # that one ends this block, too
 
-      Deadline.with(self) { interruptible(Schedulers.current, &block) }
+      Deadline.with(self) { interruptible(&block) }
     rescue Scope::Interruption => error
       raise unless error.equal?(@stop)
 
@@ -93,6 +95,9 @@ module Reactor
 
     attr_reader :time
 
+    # @return [Boolean] whether its limit works in the current fiber: not in a forked child, and that of a scheduler not in Fiber.blocking
+    def acts? = @pid == Process.pid && @scheduler.equal?(Schedulers.current)
+
     # @return [DeadlineExceeded] the same for all that this one ends, in several fibers
     def error = @bound ? @outer.error : @error ||= DeadlineExceeded.new(message)
 
@@ -100,9 +105,9 @@ module Reactor
 
     def message = "the block was late after #{format("%g", @seconds)} s#{": #{@place.join(":")}" if @place}"
 
-    def interruptible(scheduler)
-      if scheduler
-        scope = Scope.new(scheduler, -> { error })
+    def interruptible
+      if @scheduler
+        scope = Scope.new(@scheduler, -> { error })
         @stop = scope.stop
         scope.run(left) { yield }
       else

@@ -134,7 +134,9 @@ module Reactor
         next if first
 
         value = block.call(*element)
-        first ||= [value]
+        next if first
+
+        first = [value]
         tasks.each { |task| task.cancel(:lost) unless task.runs_here? }
       end
       elements.each { |*element| first ? break : tasks << launch(attempt, element, :settled, block) }
@@ -183,7 +185,7 @@ module Reactor
       value
     ensure
       told = raised.is_a?(Scope::Interruption) ? raised.reason : raised # which the block around this one raises
-      report(@errors.reject { |each| each.equal?(raised) || each.equal?(told) })
+      report(@errors.reject { |each| each.equal?(raised) || each.equal?(told) || each.is_a?(Scope::Interruption) })
     end
 
     # A task has ended, in its fiber.

@@ -60,7 +60,7 @@ module Reactor
         value
       ensure
         Scope.enter(@outer)
-        late = scopes.map(&:go_on).any?
+        late = scopes.reverse.map(&:go_on).any? # the outermost one first
         @task&.deliver(ended)
         @interrupted.each(&:deliver)
         @scheduler.yield if ended && (late || @interrupted.any?) # raises what was held
