@@ -75,20 +75,20 @@ impl Backend {
         }
     }
 
-    /// The backend that [`Backend::open`] uses without a choice.
+    /// The backend that [`Backend::open`] uses when none is chosen.
     pub const fn native() -> Self {
         NATIVE
     }
 
-    /// Is this backend available?
+    /// Whether this backend is available.
     ///
-    /// For io_uring the first call opens a ring and probes its operations, and its result is kept, unless it is a shortage of
-    /// descriptors or of memory, which may pass. seccomp(2), the sysctl `kernel.io_uring_disabled` (Linux 6.6), `RLIMIT_MEMLOCK`
-    /// or an old kernel may refuse the ring.
+    /// For io_uring the first call opens a ring, probes its operations and caches the result, unless it failed for lack
+    /// of descriptors or memory, which may pass. seccomp(2), the sysctl `kernel.io_uring_disabled` (Linux 6.6),
+    /// `RLIMIT_MEMLOCK` or an old kernel may refuse the ring.
     ///
     /// # Errors
     ///
-    /// The reason why it is not available.
+    /// Why it is not available.
     pub fn availability(self) -> Result<(), Unavailable> {
         static URING: OnceLock<Result<(), Unavailable>> = OnceLock::new();
         if self == NATIVE {
@@ -110,18 +110,18 @@ impl Backend {
         }))
     }
 
-    /// Opens the driver of the chosen backend; without a choice, of the [native](Backend::native) one.
+    /// Opens the driver of the chosen backend, or of the [native](Backend::native) one if `choice` is None.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available: a choice is never replaced.
-    /// Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available; there is no silent
+    /// fallback. Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
         let (backend, driver) = Self::open_known(choice)?;
         Ok((backend, driver.into_boxed()))
     }
 
-    /// As [`Backend::open`].
+    /// Like [`Backend::open`], but keeps mio's driver unboxed.
     pub(crate) fn open_known(choice: Option<Self>) -> io::Result<(Self, KnownDriver)> {
         let backend = choice.unwrap_or(NATIVE);
         Ok((backend, backend.open_driver()?))
@@ -136,13 +136,13 @@ impl Backend {
         if self != Self::Uring {
             return Ok(KnownDriver::Mio(Box::new(MioDriver::open(BATCH)?)));
         }
-        // The ring was available before, so a failure is the lack of a descriptor or of memory.
+        // The ring was available before, so only a lack of descriptors or memory can make this fail.
         Ok(KnownDriver::Other(uring::open()?))
     }
 }
 
-/// An open driver. A selector polls mio's by its type, so that the compiler makes one function of the poll and of what the
-/// selector does with the events.
+/// An open driver. The selector polls mio's driver by its concrete type, so that the compiler inlines event handling
+/// into the poll.
 pub(crate) enum KnownDriver {
     Mio(Box<MioDriver>),
     Other(Box<dyn Driver>),
@@ -170,9 +170,9 @@ impl KnownDriver {
         }
     }
 
-    /// As [`Driver::poll`]. `take` may be called with the first events, in their order, until it returns false. Those that it has
-    /// taken are not in `events`.
-    #[inline(always)] // in each turn
+    /// Like [`Driver::poll`], but first passes events to `take`, in order, until it returns false. Events that `take`
+    /// accepted are not in `events`.
+    #[inline(always)] // runs every turn
     pub(crate) fn poll(
         &mut self,
         events: &mut Events,
@@ -202,7 +202,7 @@ impl FromStr for Backend {
     }
 }
 
-/// A name that no backend has.
+/// The error for an unknown backend name.
 ///
 /// ```
 /// let error = "select".parse::<reactor::Backend>().unwrap_err();

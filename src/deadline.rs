@@ -8,7 +8,7 @@ use std::{
 
 /// A point on the monotonic clock: CLOCK_MONOTONIC, see clock_gettime(2).
 ///
-/// It is computed with saturation: a duration above 100 years counts as 100 years.
+/// Saturating: durations above 100 years count as 100 years.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -25,35 +25,35 @@ use std::{
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// 100 years: longer than a process runs, and too short for an [`Instant`] to overflow.
+    /// 100 years: longer than any process runs, and small enough that an [`Instant`] does not overflow.
     const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-    /// The present: due at once.
+    /// A deadline that is due at once.
     pub fn now() -> Self {
         Self(Instant::now())
     }
 
-    /// The point `duration` from now.
+    /// The deadline `duration` from now.
     pub fn after(duration: Duration) -> Self {
         Self::after_from(Instant::now(), duration)
     }
 
-    /// The point `duration` from `now`, for a caller that has just read the clock.
+    /// The deadline `duration` after `now`, for callers that have just read the clock.
     pub fn after_from(now: Instant, duration: Duration) -> Self {
         Self(now.checked_add(duration.min(Self::FAR)).unwrap_or(now))
     }
 
-    /// The point itself.
+    /// This deadline as an [`Instant`].
     pub fn instant(self) -> Instant {
         self.0
     }
 
-    /// The time left at `now`; zero if the deadline is due.
+    /// The time left at `now`; zero once the deadline is due.
     pub fn remaining(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }
 
-    /// Has the deadline come at `now`?
+    /// Whether the deadline is due at `now`.
     pub fn is_due(self, now: Instant) -> bool {
         self.0 <= now
     }
@@ -65,7 +65,7 @@ impl From<Instant> for Deadline {
     }
 }
 
-/// Seconds that cannot be a duration: negative, or not a number.
+/// The error for seconds that are not a valid duration: negative, or NaN.
 ///
 /// ```
 /// let error = reactor::seconds(-0.5).unwrap_err();
@@ -86,9 +86,9 @@ impl fmt::Display for InvalidSeconds {
 
 impl Error for InvalidSeconds {}
 
-/// Seconds as a duration, rounded up to the next nanosecond so that a wait never ends early.
+/// Converts seconds to a duration, rounding up to the next nanosecond so that a wait never ends early.
 ///
-/// Infinity and all other numbers above the range become [`Duration::MAX`].
+/// Infinity and values out of range become [`Duration::MAX`].
 ///
 /// # Errors
 ///
@@ -109,7 +109,7 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
     if seconds >= u64::MAX as f64 {
         return Ok(Duration::MAX);
     }
-    // By casts, because f64::fract and f64::ceil are calls of the C library. Above 2^53 an f64 has no fraction.
+    // Uses casts, because f64::fract and f64::ceil call the C library. Above 2^53 an f64 has no fraction.
     let whole = seconds as u64;
     let nanoseconds = (seconds - whole as f64) * 1e9;
     let floor = nanoseconds as u32;

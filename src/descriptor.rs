@@ -21,7 +21,7 @@ pub(crate) use platform::unsupported;
 #[cfg(unix)]
 pub type Descriptor = std::os::fd::RawFd;
 
-/// A socket. On Windows only sockets can be waited for.
+/// A socket. Windows can wait for sockets only.
 #[cfg(windows)]
 pub type Descriptor = std::os::windows::io::RawSocket;
 

@@ -1,4 +1,4 @@
-//! The interface of a driver, and the contract of all drivers.
+//! The driver interface, and the contract all drivers keep.
 
 pub(crate) mod mio;
 #[cfg(any(test, feature = "mock"))]
@@ -31,18 +31,18 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Not available for this reason, which no system call gave.
+    /// Unavailable for this reason, which no system call reported.
     pub(crate) const fn because(reason: &'static str) -> Self {
         Self::new(reason, None)
     }
 
-    /// Not available for this reason: a sentence, or the system call that failed with this error number.
+    /// Unavailable for this reason: a sentence, or the name of the system call that failed with this error number.
     pub(crate) const fn new(reason: &'static str, error: Option<i32>) -> Self {
         Self { reason, error }
     }
 
-    /// Was the process or the system short of descriptors or of memory? The backend may be available later, and
-    /// [`Backend::open`](crate::Backend::open) then fails with this error.
+    /// Whether descriptors or memory ran short, for the process or the system. The backend may become available later,
+    /// and [`Backend::open`](crate::Backend::open) fails with this error meanwhile.
     pub fn is_shortage(&self) -> bool {
         #[cfg(unix)]
         let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
@@ -94,8 +94,8 @@ impl From<Unavailable> for io::Error {
 pub enum Registration {
     /// The descriptor is registered.
     Armed,
-    /// The kernel does not poll this kind of descriptor (`EPERM` of epoll_ctl(2): a regular file, a directory). It is
-    /// always ready. Nothing is registered.
+    /// The kernel cannot poll this kind of descriptor (`EPERM` from epoll_ctl(2): a regular file, a directory). It is
+    /// always ready, and nothing is registered.
     Unpollable,
 }
 
@@ -113,17 +113,17 @@ pub enum Registration {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reregistration {
-    /// The registration was found and changed.
+    /// The kernel still had the registration, and changed it.
     Kept,
-    /// The kernel no longer had the registration, because the descriptor was closed or replaced, and it was added again.
-    /// What was cached of the old file does not apply to the new one.
+    /// The kernel no longer had the registration, because the descriptor was closed or replaced, so it was added again.
+    /// Anything cached about the old file is void.
     Renewed,
-    /// The descriptor is now of a kind that the kernel does not poll. Nothing is registered any more.
+    /// The descriptor is now of a kind the kernel cannot poll. Nothing is registered any more.
     Unpollable,
 }
 
-/// The part of a driver that other threads and signal handlers use: it ends a poll, and where the driver has no descriptor, a thread
-/// sleeps in it. It may outlive the driver.
+/// The part of a driver for other threads and signal handlers: it ends a poll. Where the driver has no descriptor, a
+/// thread sleeps in it. It may outlive the driver.
 ///
 /// ```
 /// use reactor::{Backend, Events};
@@ -138,26 +138,27 @@ pub enum Reregistration {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Wake: Send + Sync {
-    /// Ends the current poll, or the next one if there is none.
+    /// Ends the current poll, or the next one if no poll is in progress.
     ///
-    /// On Unix this is async-signal-safe (signal-safety(7)): one write(2) or kevent(2), no lock, no allocation.
+    /// On Unix this is async-signal-safe (signal-safety(7)): one write(2) or kevent(2), no locks, no allocation.
     ///
     /// # Errors
     ///
-    /// Those of the system call. None is known to occur before the driver is dropped.
+    /// The errors of the system call; none are known to occur before the driver is dropped.
     fn wake(&self) -> io::Result<()>;
 
-    /// Blocks for at most `timeout` (None: without limit) until the driver's next poll would return, if the driver has no
-    /// [descriptor](Driver::descriptor). It begins after [`Driver::prepare_sleep`].
+    /// For drivers without a [descriptor](Driver::descriptor): blocks until the next poll would return, for at most
+    /// `timeout` (None: no limit). Call [`Driver::prepare_sleep`] first.
     ///
-    /// - An event or a wake ends it, also one that has come before it. Anything else may end it early.
-    /// - It takes nothing: the next poll reports what has ended it, and until then no further call blocks.
-    /// - The driver may be used meanwhile. Registrations count at once. A poll reports nothing then, and does not wait.
-    /// - If several threads block, the end of the first one's call ends all.
+    /// - An event or a wake ends it, even one that arrived before the call. It may also return early for other reasons.
+    /// - It consumes nothing: the next poll reports what ended it, and until then further calls return at once.
+    /// - The driver may be used meanwhile. New registrations take effect at once; a poll reports nothing and does not
+    ///   wait.
+    /// - If several threads block, all return when the first one does.
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::poll`]. The default is [`io::ErrorKind::Unsupported`].
+    /// The errors of [`Driver::poll`]. The default is [`io::ErrorKind::Unsupported`].
     fn block(&self, _timeout: Option<Duration>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -167,22 +168,22 @@ pub trait Wake: Send + Sync {
 ///
 /// # The contract
 ///
-/// - **Edges.** An event is reported at least once after each change from not ready to ready. It is reported once more after
-///   each `register` and `reregister` if the descriptor is ready at that moment. It may be reported more often: a caller must
-///   not rely on silence.
-/// - **Registered tokens only.** Events carry the newest token that was registered for a descriptor. An event of a token that
-///   was deregistered or replaced may still come, because a duplicate of a closed descriptor keeps the old registration
-///   alive. The caller recognises it by the token's generation.
-/// - **One registration per descriptor.** `register` replaces an existing registration. `EEXIST`, `ENOENT` and `EBADF` that
-///   result from a descriptor that was closed or reused are handled inside.
+/// - **Edges.** An event is reported at least once after each change from not ready to ready, and once more after each
+///   `register` and `reregister` if the descriptor is ready then. Events may be repeated: a caller must not rely on
+///   silence.
+/// - **Registered tokens only.** Events carry the newest token registered for a descriptor. An event for a deregistered
+///   or replaced token may still arrive, because a duplicate of a closed descriptor keeps the old registration alive.
+///   Callers detect it by the token's generation.
+/// - **One registration per descriptor.** `register` replaces an existing registration. `EEXIST`, `ENOENT` and `EBADF`
+///   caused by a closed or reused descriptor are handled internally.
 /// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never reported.
-/// - **Sleeps.** A thread sleeps without borrowing the driver, on its descriptor or in [`Wake::block`], after
-///   [`Driver::prepare_sleep`]. What ends the sleep stays for the next poll.
+/// - **Sleeps.** After [`Driver::prepare_sleep`], a thread sleeps without borrowing the driver, on its descriptor or in
+///   [`Wake::block`]. Whatever ends the sleep is left for the next poll.
 /// - **Bounds.** One poll returns at most 1024 events. The next poll returns the rest.
-/// - **Files are not kept open.** A registration does not keep its file open, and ends when the file is closed.
+/// - **Files are not kept open.** A registration does not keep its file open; closing the file ends it.
 /// - **Closed descriptors.** `poll` does not fail because a registered descriptor was closed.
 ///
-/// A driver is used by one thread at a time. Other threads may use only the result of [`Driver::waker`].
+/// Only one thread at a time uses a driver. Other threads may use only what [`Driver::waker`] returns.
 ///
 /// ```
 /// use std::{net::UdpSocket, time::Duration};
@@ -199,15 +200,15 @@ pub trait Wake: Send + Sync {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Driver: Send {
-    /// Starts to report `interest` of the descriptor under `token`.
+    /// Starts reporting `interest` in the descriptor under `token`.
     ///
-    /// If the descriptor is registered already (`EEXIST`), that registration is changed.
+    /// If the descriptor is already registered (`EEXIST`), that registration is changed.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches (`max_user_watches`, see epoll(7)),
-    /// `ENOMEM`; see epoll_ctl(2) and kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other
-    /// than Linux. After an error nothing is registered.
+    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches (`max_user_watches`, see
+    /// epoll(7)), `ENOMEM`; see epoll_ctl(2) and kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]
+    /// on platforms other than Linux. On error, nothing is registered.
     fn register(
         &mut self,
         descriptor: Descriptor,
@@ -215,13 +216,13 @@ pub trait Driver: Send {
         interest: Interest,
     ) -> io::Result<Registration>;
 
-    /// Replaces interest and token of a registered descriptor, and reports it once more if it is ready now.
+    /// Replaces the interest and token of a registered descriptor, and reports it once more if it is ready now.
     ///
     /// If the kernel no longer has the registration (`ENOENT`), it is added again.
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::register`]. After an error nothing is registered.
+    /// Those of [`Driver::register`]. On error, nothing is registered.
     fn reregister(
         &mut self,
         descriptor: Descriptor,
@@ -233,54 +234,56 @@ pub trait Driver: Send {
     ///
     /// # Errors
     ///
-    /// Those of epoll_ctl(2) or kevent(2), except those of a descriptor that is not registered (`ENOENT`, `EBADF`, `EPERM`).
+    /// The errors of epoll_ctl(2) or kevent(2), except for a descriptor that is not registered (`ENOENT`, `EBADF`,
+    /// `EPERM`).
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
-    /// A descriptor that may be registered is about to be closed, and no wait is left for it. Nothing, where the close ends its
-    /// registration in the kernel.
+    /// Called when a descriptor, possibly registered, is about to be closed and has no waits left. The default does
+    /// nothing, which is right where closing ends the registration in the kernel.
     fn note_close(&mut self, _descriptor: Descriptor) {}
 
-    /// Replaces the contents of `events` by the reported events. It waits at most `timeout` for the first one: None waits
-    /// without limit, zero does not wait. The timeout is rounded up to the platform's unit, which is 1 ms with epoll_wait(2).
+    /// Replaces the contents of `events` with new events, waiting at most `timeout` for the first one (None: no limit;
+    /// zero: do not wait). The timeout is rounded up to the platform's unit: 1 ms for epoll_wait(2).
     ///
-    /// After a signal (`EINTR`) it returns Ok without an event. So it does after 1 ms if the kernel takes no operation for a while
-    /// (`EAGAIN`, `EBUSY` of io_uring_enter(2)). The next poll submits them again.
+    /// After a signal (`EINTR`) it returns Ok without events. If the kernel is temporarily not accepting operations
+    /// (`EAGAIN`, `EBUSY` from io_uring_enter(2)), it does so after 1 ms, and the next poll submits them again.
     ///
     /// # Errors
     ///
-    /// Those of epoll_wait(2) or kevent(2). None is known to occur before the driver is dropped. There is no event then, and
-    /// none is lost: if a part of the poll fails after another part had an event, the poll is no failure.
+    /// The errors of epoll_wait(2) or kevent(2); none are known to occur before the driver is dropped. On error there
+    /// are no events, and none are lost: if part of a poll fails after another part returned events, the poll succeeds.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// A waker for other threads. All wakers of one driver do the same.
+    /// A waker for other threads. All wakers of a driver are interchangeable.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread can
-    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows, which has none: a thread sleeps in
-    /// [`Wake::block`] there.
+    /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread
+    /// can sleep on it in ppoll(2) without borrowing the driver. None on Windows, where threads sleep in
+    /// [`Wake::block`] instead.
     fn descriptor(&self) -> Option<Descriptor>;
 
-    /// A thread is about to sleep: on the [descriptor](Driver::descriptor), which this returns, or without one in [`Wake::block`]. A
-    /// driver that arms registrations late arms them now.
+    /// Prepares for a thread to sleep: on the [descriptor](Driver::descriptor), which this returns, or without one in
+    /// [`Wake::block`]. A driver that defers arming registrations arms them now.
     fn prepare_sleep(&mut self) -> Option<Descriptor> {
         self.descriptor()
     }
 
-    /// The operations that the driver can carry out by itself; None if it reports readiness only.
+    /// The operations that the driver can carry out itself; None if it only reports readiness.
     fn operations(&mut self) -> Option<&mut dyn Operations> {
         None
     }
 }
 
-/// Operations that a driver carries out by itself: io_uring(7).
+/// Operations that a driver carries out itself, as io_uring(7) does.
 ///
 /// # The contract
 ///
-/// - **One event.** [`Driver::poll`] reports each operation once, with [`Ready::COMPLETED`](crate::Ready::COMPLETED), under
-///   its token. An operation that was withdrawn or abandoned is not reported, nor one with an outcome taken before.
-/// - **In order.** Operations reach the kernel in the order in which they were started, at the latest with the next poll.
-/// - **Two owners.** The memory of an operation belongs to the caller and to the kernel. It is reused only when both have
-///   released it. Abandoning an operation and dropping the driver are therefore safe at any time.
+/// - **One event.** [`Driver::poll`] reports each operation once, with [`Ready::COMPLETED`](crate::Ready::COMPLETED),
+///   under its token. It does not report operations that were withdrawn or abandoned, or whose outcome has already been
+///   taken.
+/// - **In order.** Operations reach the kernel in the order in which they were started, no later than the next poll.
+/// - **Shared memory.** The caller and the kernel both hold an operation's memory; it is reused only after both have
+///   released it. Abandoning an operation or dropping the driver is therefore always safe.
 ///
 /// ```
 /// use std::net::{TcpListener, TcpStream};
@@ -305,15 +308,16 @@ pub trait Driver: Send {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Operations {
-    /// Does the kernel support this operation?
+    /// Whether the kernel supports this operation.
     fn knows(&self, operation: &Operation<'_>) -> bool;
 
-    /// Queues an operation. It makes no system call.
+    /// Queues an operation, without a system call.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] if the kernel does not support it, [`io::ErrorKind::WouldBlock`] if there are 65,536
-    /// operations already: make the call directly then. [`io::ErrorKind::OutOfMemory`] if there is no memory for its bytes.
+    /// [`io::ErrorKind::Unsupported`] if the kernel does not support it; [`io::ErrorKind::WouldBlock`] if there are
+    /// 65,536 operations already, in which case make the call directly; [`io::ErrorKind::OutOfMemory`] if its buffer
+    /// cannot be allocated.
     fn start(
         &mut self,
         descriptor: Descriptor,
@@ -321,46 +325,46 @@ pub trait Operations {
         token: Token,
     ) -> io::Result<OperationId>;
 
-    /// How many operations the kernel has not taken yet.
+    /// The number of operations not yet submitted to the kernel.
     fn queued(&self) -> usize;
 
-    /// Submits all queued operations to the kernel. It does not wait for an outcome.
+    /// Submits all queued operations to the kernel, without waiting for outcomes.
     ///
-    /// Operations that the kernel does not take now (`EAGAIN`, `EBUSY`) stay queued.
+    /// Operations that the kernel cannot accept now (`EAGAIN`, `EBUSY`) stay queued.
     ///
     /// # Errors
     ///
-    /// Those of io_uring_enter(2). None is known to occur before the driver is dropped.
+    /// The errors of io_uring_enter(2); none are known to occur before the driver is dropped.
     fn submit(&mut self) -> io::Result<()>;
 
     /// Ends an operation and returns its outcome: the number of bytes transferred, or the error.
     ///
-    /// None if there is no outcome yet; the operation then continues. `EINVAL` if the id refers to no operation.
+    /// None if there is no outcome yet; the operation then continues. `EINVAL` if the id is not of a current operation.
     fn take(&mut self, id: OperationId) -> Option<io::Result<usize>>;
 
-    /// Has the operation an outcome that was not taken?
+    /// Whether the operation has an outcome that has not been taken.
     fn is_complete(&self, id: OperationId) -> bool;
 
-    /// Is there an outcome that the next poll reports? Then a thread must not sleep on [`Driver::descriptor`], because the descriptor
+    /// Whether the next poll has an outcome to report. A thread must then not sleep on [`Driver::descriptor`], which
     /// need not become readable for it. The default is false.
     fn has_unreported(&self) -> bool {
         false
     }
 
-    /// Sets the token under which the operation will be reported. It has no effect after the report.
+    /// Changes the token under which the operation will be reported. No effect once it has been reported.
     fn redirect(&mut self, id: OperationId, token: Token);
 
-    /// Removes an operation that was not submitted, and ends it. False if it was submitted.
+    /// Removes and ends an operation that has not been submitted. False if it has been.
     fn withdraw(&mut self, id: OperationId) -> bool;
 
     /// Submits all queued operations and blocks until this one has an outcome.
     ///
     /// # Errors
     ///
-    /// Those of io_uring_enter(2). None is known to occur before the driver is dropped.
+    /// The errors of io_uring_enter(2); none are known to occur before the driver is dropped.
     fn wait(&mut self, id: OperationId) -> io::Result<()>;
 
-    /// Ends an operation without an outcome: it is withdrawn if it was not submitted, cancelled if it is in flight, and its
-    /// outcome is dropped if it has one.
+    /// Ends an operation and drops its outcome. It is withdrawn if it has not been submitted, and cancelled if it is in
+    /// flight.
     fn abandon(&mut self, id: OperationId);
 }

@@ -1,4 +1,4 @@
-//! Events, and the reasons for them.
+//! Events and their readiness.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{interest::Interest, token::Token};
 
-/// The reasons for an event: the directions a descriptor is ready for, or the source inside the reactor.
+/// Why an event was reported: the directions a descriptor is ready for, or the source inside the reactor.
 ///
 /// ```
 /// use reactor::{Interest, Ready};
@@ -21,21 +21,21 @@ use crate::{interest::Interest, token::Token};
 pub struct Ready(u16);
 
 impl Ready {
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
     /// Reading will not block.
     pub const READABLE: Self = Self(1);
-    /// Urgent data is there.
+    /// Urgent data has arrived.
     pub const PRIORITY: Self = Self(2);
     /// Writing will not block.
     pub const WRITABLE: Self = Self(4);
-    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` of a read filter). The unread bytes can be read,
-    /// then the end of the stream. Answers waits for reading only.
+    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` from a read filter). Unread bytes can still be
+    /// read, then the end of the stream. Answers only waits for reading.
     pub const READ_CLOSED: Self = Self(8);
     /// Both halves are closed (`EPOLLHUP`). Answers waits for any direction.
     pub const HANGUP: Self = Self(16);
-    /// The descriptor has a pending error (`EPOLLERR`), or was closed while a wait was unanswered. Answers waits for any
-    /// direction: the caller's next system call returns the error.
+    /// The descriptor has a pending error (`EPOLLERR`), or was closed while a wait was unanswered. Answers waits for
+    /// any direction: the caller's next system call returns the error.
     pub const ERROR: Self = Self(32);
     /// A timer has elapsed.
     pub const ELAPSED: Self = Self(64);
@@ -66,39 +66,39 @@ impl Ready {
         Self(bits)
     }
 
-    /// Does the set hold all of `other`?
+    /// Whether the set contains all of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Does the set hold any of `other`?
+    /// Whether the set contains any of `other`.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Is the set empty?
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The set without what is in `other`.
+    /// The set without the members of `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The directions of `asked` that this answers; None if there is none.
+    /// The directions in `asked` that this readiness answers; None if it answers none.
     ///
-    /// A hang-up and an error answer all directions. A closed reading half answers reading.
+    /// A hang-up or an error answers every direction. A closed reading half answers reading.
     pub const fn answers(self, asked: Interest) -> Option<Interest> {
         Interest::from_bits(self.directions() & asked.bits())
     }
 
-    /// The bits of all directions that this answers.
+    /// The bits of all directions that this readiness answers.
     pub(crate) const fn directions(self) -> u8 {
         if self.intersects(Self(Self::HANGUP.0 | Self::ERROR.0)) {
             return 0b111;
         }
-        // READ_CLOSED, shifted onto READABLE.
+        // Shifts READ_CLOSED onto READABLE.
         self.reported() | ((self.0 & Self::READ_CLOSED.0) >> 3) as u8
     }
 
@@ -107,7 +107,7 @@ impl Ready {
         (self.0 & 0b111) as u8
     }
 
-    /// Does this report a closed reading half, a hang-up or an error?
+    /// Whether this reports a closed reading half, a hang-up or an error.
     pub(crate) const fn is_hung_up(self) -> bool {
         self.intersects(Self(Self::READ_CLOSED.0 | Self::HANGUP.0 | Self::ERROR.0))
     }
@@ -166,13 +166,13 @@ impl fmt::Debug for Interest {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The token that the wait, the timer, the operation or the notification was started with.
+    /// The token with which the wait, timer, operation or notification was started.
     pub token: Token,
-    /// The reasons for the event.
+    /// Why the event was reported.
     pub ready: Ready,
 }
 
-/// A buffer of events. Used again for each turn, it allocates only if a turn has more events than any turn before.
+/// A buffer of events. Reuse it each turn: it then allocates only when a turn has more events than any before.
 pub type Events = Vec<Event>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The part of a reactor that other threads hold.
+//! The handle through which other threads reach a reactor.
 
 use std::{
     fmt, io,
@@ -13,9 +13,9 @@ use crate::{
     token::Token,
 };
 
-/// Notifies or wakes one reactor. Other threads and signal handlers may use only this part of it.
+/// Notifies or wakes a reactor. This is the only part of it that other threads and signal handlers may use.
 ///
-/// Cloning it increments a reference count. It may outlive the reactor; its notifications are then never reported.
+/// Cloning it increments a reference count. It may outlive the reactor; notifications are then never reported.
 ///
 /// ```
 /// use reactor::{Events, Reactor, Ready, Token};
@@ -38,14 +38,14 @@ pub struct Handle {
 
 struct Shared {
     inbox: Mutex<Vec<Token>>,
-    /// The inbox may hold a token that the owner has not collected. Set with the lock held, so that the owner takes the lock in
-    /// the turns that have something to collect only.
+    /// Whether the inbox may hold a token that the reactor has not collected. Set while the lock is held, so that the
+    /// reactor takes the lock only in turns that have something to collect.
     filled: AtomicBool,
-    /// The owner sleeps, or is between [`Handle::prepare_sleep`] and its sleep.
+    /// The reactor is asleep, or between [`Handle::prepare_sleep`] and its sleep.
     sleeping: AtomicBool,
-    /// [`Handle::wake`] was called, and the owner has not slept since.
+    /// [`Handle::wake`] was called, and the reactor has not slept since.
     woken: AtomicBool,
-    /// Another thread has ended the owner's last sleep.
+    /// Another thread ended the reactor's last sleep.
     has_ended_sleep: AtomicBool,
     wake: Arc<dyn Wake>,
 }
@@ -64,22 +64,22 @@ impl Handle {
         }
     }
 
-    /// Has the owner's next turn report `token` with [`Ready::NOTIFIED`], and wakes the owner if it sleeps.
+    /// Makes the reactor's next turn report `token` with [`Ready::NOTIFIED`], and wakes the reactor if it is asleep.
     ///
-    /// Each call is reported once, in the order of the calls. Only the first call during a sleep makes a system call. It takes
-    /// a lock, so it must not be called from a signal handler.
+    /// Each call is reported once, in call order. Only the first call during a sleep makes a system call. Takes a lock,
+    /// so it must not be called from a signal handler.
     ///
     /// # Errors
     ///
-    /// Those of [`Wake::wake`]. The token is in the inbox also then.
+    /// Those of [`Wake::wake`]. Even then the token is in the inbox.
     pub fn notify(&self, token: Token) -> io::Result<()> {
         {
             let mut inbox = self.inbox();
             inbox.push(token);
             self.shared.filled.store(true, Ordering::SeqCst);
         }
-        // The owner sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag. In each
-        // order of these four steps the owner sees the token or this thread sees the flag.
+        // The reactor sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag.
+        // However the four steps interleave, the reactor sees the token or this thread sees the flag.
         if self.shared.sleeping.swap(false, Ordering::SeqCst) {
             return self.wake_driver().inspect_err(|_| {
                 self.shared.sleeping.store(true, Ordering::SeqCst);
@@ -88,9 +88,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends the owner's current sleep, or its next one, without an event.
+    /// Ends the reactor's current sleep, or its next one, without an event.
     ///
-    /// On Unix this is async-signal-safe (signal-safety(7)): it takes no lock and allocates nothing.
+    /// On Unix this is async-signal-safe (signal-safety(7)): no locks, no allocation.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Handle {
         self.wake_driver()
     }
 
-    /// Wakes the driver. If that fails, it tries a second time, because a worker and a signal handler cannot report the error, and a
+    /// Wakes the driver. Retries once on failure, because workers and signal handlers cannot report the error, and a
     /// lost wake-up is not repeated.
     fn wake_driver(&self) -> io::Result<()> {
         let wake = &self.shared.wake;
@@ -112,19 +112,19 @@ impl Handle {
         self.shared.wake.block(timeout)
     }
 
-    /// Does the owner sleep, or is it about to, and has no notification woken it? The answer may be outdated when it
-    /// returns: use it for statistics and tests.
+    /// Whether the reactor is asleep or about to sleep, and no notification has woken it. The answer may be outdated by
+    /// the time it is returned: use it for statistics and tests.
     pub fn is_sleeping(&self) -> bool {
         self.shared.sleeping.load(Ordering::SeqCst)
     }
 
-    /// The owner is about to sleep. False if it must not, because the inbox is not empty or because it was woken before.
+    /// Called before the reactor sleeps. False if it must not, because the inbox is not empty or the reactor was woken.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
         !self.shared.woken.load(Ordering::SeqCst) && !self.has_notifications()
     }
 
-    /// The owner no longer sleeps. Notifications make no system call from now on.
+    /// Called after the reactor's sleep. From now on, notifications make no system calls.
     pub(crate) fn finish_sleep(&self) {
         let is_notified = !self.shared.sleeping.swap(false, Ordering::SeqCst);
         let is_woken = self.shared.woken.swap(false, Ordering::SeqCst);
@@ -132,20 +132,20 @@ impl Handle {
         has_ended.store(is_notified || is_woken, Ordering::SeqCst);
     }
 
-    /// Has [`Handle::notify`] or [`Handle::wake`] ended the owner's last sleep?
+    /// Whether [`Handle::notify`] or [`Handle::wake`] ended the reactor's last sleep.
     pub(crate) fn has_ended_sleep(&self) -> bool {
         self.shared.has_ended_sleep.load(Ordering::SeqCst)
     }
 
-    /// Is the inbox not empty?
+    /// Whether the inbox is non-empty.
     pub(crate) fn has_notifications(&self) -> bool {
         !self.inbox().is_empty()
     }
 
-    /// Moves the inbox into `events`.
+    /// Moves the contents of the inbox to `events`.
     #[inline]
     pub(crate) fn collect(&self, events: &mut Events) {
-        // A token that is added right now is collected by the next turn, before which the owner does not sleep.
+        // A token added at this very moment is collected next turn; the reactor does not sleep before that.
         if self.shared.filled.load(Ordering::SeqCst) {
             self.empty_inbox(events);
         }
@@ -164,7 +164,7 @@ impl Handle {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Vec<Token>> {
-        // A poisoned lock is harmless: a push to the list is never half done.
+        // A poisoned lock is harmless: pushing to the list cannot be interrupted halfway.
         let inbox = self.shared.inbox.lock();
         inbox.unwrap_or_else(PoisonError::into_inner)
     }

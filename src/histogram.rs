@@ -2,16 +2,16 @@
 
 use std::{fmt, time::Duration};
 
-/// Buckets for each doubling are `1 << FINENESS`, so that a bucket is at most a sixteenth as wide as its durations are long.
+/// There are `1 << FINENESS` buckets per doubling, so a bucket's width is at most a sixteenth of its durations.
 const FINENESS: u32 = 4;
 
-/// Durations from `1 << MAX_BITS` microseconds on (19 hours) are counted in the last bucket.
+/// Durations of `1 << MAX_BITS` microseconds (19 hours) and more go to the last bucket.
 const MAX_BITS: u32 = 36;
 
-/// How often durations of each length were recorded, in fixed memory.
+/// Counts how often durations of each length occurred, in fixed memory.
 ///
-/// The buckets are log-linear, as those of HdrHistogram: one for each microsecond up to 16, and then 16 for each doubling. The
-/// counts only grow. So any number of readers may each keep an earlier reading of its own, and subtract it from a later one.
+/// The buckets are log-linear, like HdrHistogram's: one per microsecond up to 16, then 16 per doubling. Counts only
+/// grow, so any number of readers can each keep an earlier snapshot and subtract it from a later one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,16 +26,16 @@ const MAX_BITS: u32 = 36;
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u64; Histogram::BUCKETS]>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     sum: u64,
     max: u64,
 }
 
 impl Histogram {
-    /// How many buckets there are.
+    /// The number of buckets.
     pub const BUCKETS: usize = ((MAX_BITS - FINENESS + 1) << FINENESS) as usize;
 
-    /// A histogram without durations.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self {
             counts: Box::new([0; Self::BUCKETS]),
@@ -44,12 +44,12 @@ impl Histogram {
         }
     }
 
-    /// Counts a duration.
+    /// Records a duration.
     pub fn record(&mut self, duration: Duration) {
         self.record_mean(duration, 1);
     }
 
-    /// Counts as many durations, at least one, of which only the sum is known. Each goes to the bucket of their mean.
+    /// Records `count` durations (at least one) of which only the sum is known, each in the bucket of their mean.
     pub fn record_mean(&mut self, sum: Duration, count: u64) {
         let nanoseconds = sum.as_nanos() as u64;
         let mean = nanoseconds / count.max(1);
@@ -58,8 +58,8 @@ impl Histogram {
         self.counts[bucket(mean / 1000)] += count;
     }
 
-    /// The counts of the buckets, the shortest durations first. Below 16 the bucket with number `n` has the durations from `n`
-    /// microseconds on. The buckets from `16 * k` on (k at least 1) divide those from `2^(k + 3)` microseconds on to the double.
+    /// The bucket counts, shortest durations first. Below 16, bucket `n` starts at `n` microseconds. From there on, the
+    /// 16 buckets starting at `16 * k` (k at least 1) divide the range from `2^(k + 3)` microseconds to twice that.
     pub fn counts(&self) -> &[u64; Self::BUCKETS] {
         &self.counts
     }
@@ -92,7 +92,7 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The number of the bucket. A duration below `1 << FINENESS` microseconds is its own number.
+/// The bucket index. A duration below `1 << FINENESS` microseconds is its own index.
 fn bucket(microseconds: u64) -> usize {
     let capped = microseconds.min((1 << MAX_BITS) - 1);
     let doublings = (capped | (1 << FINENESS)).ilog2() - FINENESS;
@@ -105,7 +105,7 @@ mod tests {
 
     use super::{Histogram, MAX_BITS, bucket};
 
-    /// The shortest duration of a bucket, as the documentation of `counts` says.
+    /// The shortest duration of a bucket; see `counts`.
     fn start(bucket: usize) -> u64 {
         match bucket {
             0..16 => bucket as u64,

@@ -7,8 +7,8 @@ use std::{
 
 /// A non-empty set of directions: readable, priority, writable.
 ///
-/// The bits are those of Ruby's `IO::READABLE`, `IO::PRIORITY` and `IO::WRITABLE`, and of `POLLIN`, `POLLPRI` and
-/// `POLLOUT` in poll(2). An empty set cannot be represented.
+/// The bits match Ruby's `IO::READABLE`, `IO::PRIORITY` and `IO::WRITABLE`, and `POLLIN`, `POLLPRI` and `POLLOUT` in
+/// poll(2). There is no empty set.
 ///
 /// ```
 /// use reactor::Interest;
@@ -22,12 +22,12 @@ use std::{
 pub struct Interest(NonZeroU8);
 
 impl Interest {
-    /// There are bytes to read, a connection to accept, or the end of the stream.
+    /// Data can be read, a connection accepted, or the end of the stream has been reached.
     pub const READABLE: Self = Self::single(0);
-    /// There is urgent data (out-of-band data of TCP, a change of a cgroup or sysfs file): `EPOLLPRI`, see epoll_ctl(2).
+    /// There is urgent data (TCP out-of-band data, a change to a cgroup or sysfs file): `EPOLLPRI`, see epoll_ctl(2).
     /// Linux only.
     pub const PRIORITY: Self = Self::single(1);
-    /// There is room to write, or a connection attempt has ended: connect(2), `EINPROGRESS`.
+    /// Data can be written, or a connection attempt has finished: connect(2), `EINPROGRESS`.
     pub const WRITABLE: Self = Self::single(2);
 
     const ALL: u8 = 0b111;
@@ -55,32 +55,32 @@ impl Interest {
         self.0.get()
     }
 
-    /// Does the set hold [`Interest::READABLE`]?
+    /// Whether the set contains [`Interest::READABLE`].
     pub const fn is_readable(self) -> bool {
         self.contains(Self::READABLE)
     }
 
-    /// Does the set hold [`Interest::PRIORITY`]?
+    /// Whether the set contains [`Interest::PRIORITY`].
     pub const fn is_priority(self) -> bool {
         self.contains(Self::PRIORITY)
     }
 
-    /// Does the set hold [`Interest::WRITABLE`]?
+    /// Whether the set contains [`Interest::WRITABLE`].
     pub const fn is_writable(self) -> bool {
         self.contains(Self::WRITABLE)
     }
 
-    /// Does the set hold every direction of `other`?
+    /// Whether the set contains every direction in `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.bits() & other.bits() == other.bits()
     }
 
-    /// The directions that are not in `other`; None if all are.
+    /// The directions not in `other`; None if there are none.
     pub const fn without(self, other: Self) -> Option<Self> {
         Self::from_bits(self.bits() & !other.bits())
     }
 
-    /// The directions that are in both sets; None if there is none.
+    /// The directions in both sets; None if there are none.
     pub const fn intersection(self, other: Self) -> Option<Self> {
         Self::from_bits(self.bits() & other.bits())
     }

@@ -1,10 +1,10 @@
 //! A readiness-event loop that caches what the kernel has reported.
 //!
-//! Most event loops register a descriptor with the kernel for each wait and deregister it afterwards. This one registers a
-//! descriptor once. For each direction it caches what the kernel reported last and what the caller's own system calls have
-//! seen since, and it makes a system call only if the cache has no answer.
+//! Most event loops register a descriptor with the kernel for each wait and deregister it afterwards. This one
+//! registers a descriptor once, caches for each direction what the kernel last reported and what the caller's own
+//! system calls have found since, and makes a system call only when the cache has no answer.
 //!
-//! The package is called `reactor-loop`, and the crate in it `reactor`.
+//! The package is called `reactor-loop`; the crate in it, `reactor`.
 //!
 //! # A turn
 //!
@@ -49,85 +49,88 @@
 //! # The parts
 //!
 //! - [`Interest`], [`Token`], [`Deadline`], [`Ready`], [`Event`], [`Events`]: the vocabulary.
-//! - [`Driver`]: a kernel interface, and the contract of all drivers; [`Backend`] chooses one.
-//! - [`Operation`]: a call that a driver may carry out by itself; [`Operations`] submits many with one system call.
+//! - [`Driver`]: a kernel interface, and the contract all drivers keep; [`Backend`] chooses one.
+//! - [`Operation`]: a call that a driver may carry out itself; [`Operations`] submits many with one system call.
 //! - [`Source`]: an owned or borrowed descriptor or socket, with its [`OwnerId`].
 //! - [`Selector`]: a driver, the registrations, and the cached readiness.
 //! - [`Timers`]: the deadline queue.
-//! - [`Handle`]: the part that other threads hold.
+//! - [`Handle`]: what other threads hold.
 //! - `Pool`: threads for work that may block.
-//! - [`Reactor`]: all of these, turned together.
+//! - [`Reactor`]: all of these in one loop.
 //!
 //! # Rules for callers
 //!
-//! - **Try first.** Make the non-blocking system call, report its outcome ([`Source::attempt`], [`Reactor::attempted`]), and
-//!   wait only if it would block. Readiness may be reported although the next call would block.
+//! - **Try first.** Make the non-blocking system call, report its outcome ([`Source::attempt`],
+//!   [`Reactor::attempted`]), and wait only if it would have blocked. Readiness may be spurious: the next call may
+//!   still block.
 //! - **End every wait.** Call [`Reactor::end`] once for each [`Wait::Pending`].
-//! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before a descriptor is closed. Otherwise the waits
-//!   on it are answered only after 100 ms.
-//! - **One thread.** A [`Reactor`], a [`Selector`] and a [`Driver`] are used by one thread at a time and by one process: they
-//!   are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of fork(2) must not use
-//!   its copies.
-//! - **No panic.** A number that is not a descriptor, any token, a wait that has ended, a timer that has elapsed and an
-//!   infinite duration are accepted. The documentation of each method says what they cause.
+//! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
+//!   waits are answered only after 100 ms.
+//! - **One thread.** A [`Reactor`], a [`Selector`] and a [`Driver`] may be used by only one thread at a time, in one
+//!   process: they are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of
+//!   fork(2) must not use its copies.
+//! - **No panics.** Invalid descriptors, unknown tokens, waits that have ended, timers that have elapsed and infinite
+//!   durations are accepted. Each method documents what happens then.
 //!
 //! # Descriptors
 //!
-//! [`Source`] holds any type that has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows), owned, borrowed
-//! or shared. The reactor never closes a descriptor of the caller. A runtime of another language, which keeps raw
-//! descriptors, calls [`Reactor::wait`] and the methods beside it with the descriptor and an [`OwnerId`]. The reactor notices
-//! by the owner's id that a descriptor number was reused. These functions are safe: a wrong number causes an error or a
-//! spurious event, never undefined behaviour.
+//! [`Source`] holds any type that has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows), owned,
+//! borrowed or shared. The reactor never closes a caller's descriptor. Language runtimes that keep raw descriptors call
+//! [`Reactor::wait`] and related methods with the descriptor and an [`OwnerId`], by which the reactor notices that a
+//! descriptor number was reused. These functions are safe: a wrong number causes an error or a spurious event, never
+//! undefined behaviour.
 //!
 //! # Inside another loop, and around one
 //!
-//! `Reactor::queue` (Unix) is a descriptor for another loop to poll. [`Reactor::sleep`] and [`Sleep::timeout`] say how long
-//! that loop may sleep. The descriptor of another loop can be a [`Source`]. `examples/loops` shows both, with tokio and with
-//! raw epoll; `examples/executor` is an async executor in less than 200 lines.
+//! `Reactor::queue` (Unix) is a descriptor for another loop to poll. [`Reactor::sleep`] and [`Sleep::timeout`] say how
+//! long that loop may sleep. Conversely, another loop's descriptor can be a [`Source`]. `examples/loops` shows both,
+//! with tokio and with raw epoll; `examples/executor` is an async executor in under 200 lines.
 //!
 //! # Features
 //!
 //! | feature | by default | adds |
 //! |---------|------------|------|
 //! | `pool`  | yes        | `Pool`: threads for work that may block. No dependency |
-//! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Whether the kernel allows it is found out at run time |
+//! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Checks at run time whether the kernel allows it |
 //! | `mock`  | no         | `mock`: a scripted driver for tests of code that uses the reactor. No dependency |
 //!
-//! Without features the crate depends on mio (the platforms' queues) and, on Unix, on libc (ppoll, fstat, fcntl).
+//! Without features, the crate depends on mio (the platforms' queues) and, on Unix, on libc (ppoll, fstat, fcntl).
 //!
 //! # Platforms
 //!
 //! | platform | backend | notes |
 //! |----------|---------|-------|
-//! | Linux, Android | [`Backend::Epoll`] | sleeps with a resolution of 1 ns |
+//! | Linux, Android | [`Backend::Epoll`] | sleeps with 1 ns resolution |
 //! | Linux | [`Backend::Uring`] | on request, with the feature `uring`, where the kernel allows it |
 //! | macOS, the BSDs | [`Backend::Kqueue`] | regular files are always ready; no [`Interest::PRIORITY`] |
 //! | Windows 10 and newer | [`Backend::Iocp`] | sockets only, see below |
 //!
 //! ## Windows
 //!
-//! mio polls sockets through the AFD driver and an I/O completion port, and owns the sockets that it polls. The driver
-//! wraps a socket of the caller as one of mio's types and unwraps it before that type is dropped, so the socket is never
-//! closed here. mio disarms a socket with each event, and the next poll or sleep arms it again. The driver is therefore
-//! level-triggered: a direction that stays ready while no wait asks for it is reported twice, and then its registration ends.
+//! mio polls sockets through the AFD driver and an I/O completion port, and owns the sockets it polls. The driver wraps
+//! a caller's socket in one of mio's types and unwraps it before that type is dropped, so the socket is never closed
+//! here. mio disarms a socket with each event, and the next poll or sleep re-arms it. The driver is therefore
+//! level-triggered: a direction that stays ready while no wait asks for it is reported twice, and then its registration
+//! ends.
 //!
-//! - Only sockets can be waited for. mio reads a named pipe ahead into its own buffers, so it would have to own the handle
-//!   and make all reads. Pipes, files and consoles are work for the `Pool`.
-//! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports what it has found
-//!   ([`Wake::block`]).
-//! - Sleeps end with a tick of the system's clock, 15.6 ms by default, as those of threads do. Windows may end a wait up to a tick too
-//!   early ("Wait Functions and Time-out Intervals"); the driver then waits on. Finer timers would be packets of the port
-//!   (`NtAssociateWaitCompletionPacket`, as in Go since 1.23), which is not documented, and mio has the port.
+//! - Only sockets can be waited for. For named pipes mio reads ahead into its own buffers, so it would have to own the
+//!   handle and make all reads. Use the `Pool` for pipes, files and consoles.
+//! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports its
+//!   events ([`Wake::block`]).
+//! - Like thread sleeps, sleeps end on a tick of the system clock, 15.6 ms by default. Windows may end a wait up to one
+//!   tick early ("Wait Functions and Time-out Intervals"); the driver then keeps waiting. Finer timers would need
+//!   packets posted to the port (`NtAssociateWaitCompletionPacket`, used by Go since 1.23), which is undocumented, and
+//!   mio owns the port.
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code
 //!
-//! Unsafe code is denied except for the system calls of the drivers, of the pool and of `descriptor`. `tests/unsafe_code.rs`
-//! counts it per file and gives the reasons. Each item has a SAFETY comment.
+//! Unsafe code is denied except for the system calls of the drivers, the pool and `descriptor`. `tests/unsafe_code.rs`
+//! counts it per file and gives the reasons. Each use has a SAFETY comment.
 //!
 //! # Versions
 //!
-//! The oldest Rust that compiles the crate is 1.85. A newer one is required only by a new minor version.
+//! The minimum supported Rust version is 1.85. It is raised only in a new minor version.
 
 #![deny(unsafe_code, missing_docs)]
 
@@ -149,7 +152,7 @@ mod source;
 mod timers;
 mod token;
 
-// tests/model compiles the crate with the same names on loom's locks and threads.
+// tests/model compiles the crate with loom's locks and threads under these names.
 #[cfg_attr(reactor_model, path = "../tests/model/sync.rs")]
 mod sync;
 

@@ -1,9 +1,9 @@
-//! Calls that a driver may carry out by itself.
+//! Calls that a driver may carry out itself.
 
 /// One operation on a descriptor.
 ///
-/// Bytes to be sent are copied when the operation starts, and what was read is dropped. The kernel never has a pointer to memory of
-/// the caller.
+/// Bytes to send are copied when the operation starts, and bytes read are dropped. The kernel never has a pointer to
+/// the caller's memory.
 ///
 /// ```
 /// use reactor::Operation;
@@ -15,7 +15,7 @@
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
     Send(&'bytes [u8]),
-    /// pread(2) of at most this number of bytes, at an offset in bytes: it brings that part of a file into the page cache.
+    /// pread(2) of at most this many bytes at a byte offset. It brings that part of the file into the page cache.
     Read(u64, usize),
     /// fsync(2).
     Sync,
@@ -24,7 +24,7 @@ pub enum Operation<'bytes> {
 }
 
 impl Operation<'_> {
-    /// The bytes of memory that the driver holds for it, to be sent or read.
+    /// The size in bytes of the buffer that the driver allocates for the bytes to send or read.
     pub const fn size(&self) -> usize {
         match self {
             Self::Send(bytes) => bytes.len(),
@@ -34,7 +34,7 @@ impl Operation<'_> {
     }
 }
 
-/// The number of an operation, valid from its start until its outcome is taken or it is withdrawn or abandoned.
+/// The id of an operation, valid from its start until its outcome is taken or it is withdrawn or abandoned.
 ///
 /// ```
 /// use reactor::OperationId;
@@ -49,7 +49,7 @@ pub struct OperationId {
 }
 
 impl OperationId {
-    /// The id of a slot and a generation of the driver.
+    /// Creates an id from the driver's slot and generation.
     pub const fn new(slot: u32, generation: u32) -> Self {
         Self { slot, generation }
     }

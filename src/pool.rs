@@ -1,4 +1,4 @@
-//! Work that may block, done by other threads.
+//! Blocking work on other threads.
 
 mod job;
 mod job_state;
@@ -7,7 +7,7 @@ mod queues;
 mod statistics;
 mod workers;
 
-// Miri knows neither of the two modules' system calls.
+// Miri supports neither module's system calls.
 #[cfg_attr(all(unix, not(miri)), path = "pool/signal_mask/unix.rs")]
 #[cfg_attr(any(windows, miri), path = "pool/signal_mask/windows.rs")]
 #[allow(unsafe_code)]
@@ -36,25 +36,26 @@ pub use time_slice::lengthen_time_slice;
 
 use workers::Shared;
 
-/// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache, name
-/// lookups, fsync(2).
+/// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache,
+/// name lookups, fsync(2).
 ///
-/// - **Started on demand.** The first job starts the first thread. A job starts another one if it may begin, finds no idle
-///   thread, and the limit is not reached. An idle thread ends after [`Limits::idle`].
-/// - **Completions are events.** When a job has ended, the reactor's next turn reports its token with
-///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that was neither dropped nor
-///   cancelled is notified once, whether its work returned or panicked; after [`Job::redirect`] perhaps under both tokens.
-/// - **Memory belongs to the job**, never to its waiter: see [`Job`].
-/// - **Dropping the pool** drops the queued jobs without running them. A running job runs to its end on its thread, and then
-///   the thread ends. The drop does not wait for it: a name lookup that takes a minute does not delay the end of the program.
-/// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads. Not blocked are
-///   those that an instruction of the worker raises: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
-/// - **Time slices.** The workers' time slice is longer by a quarter (Linux 6.12 and later): a thread that wakes up for an
-///   event preempts a worker; see [`lengthen_time_slice`].
-/// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its jobs
-///   are [`Outcome::Dropped`], and dropping it touches nothing. A reactor that the child opens has a pool of its own.
+/// - **Started on demand.** A job that may begin but finds no idle thread starts a new one, up to the limit. An idle
+///   thread exits after [`Limits::idle`].
+/// - **Completions are events.** When a job ends, the reactor's next turn reports its token with
+///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that is not dropped or
+///   cancelled is notified once, whether its work returned or panicked; after [`Job::redirect`] both tokens may be
+///   notified.
+/// - **Memory belongs to the job**, never to the code that waits for it: see [`Job`].
+/// - **Dropping the pool** drops queued jobs without running them. A running job finishes on its thread, which then
+///   exits. The drop does not wait for it, so a name lookup that takes a minute does not delay the end of the program.
+/// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads. Signals
+///   raised by the worker's own instructions are not blocked: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
+/// - **Time slices.** Workers have a time slice that is a quarter longer (Linux 6.12 and later), so a thread that wakes
+///   up for an event preempts a worker; see [`lengthen_time_slice`].
+/// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its
+///   jobs are [`Outcome::Dropped`], and dropping it does nothing. A reactor opened in the child has its own pool.
 ///
-/// Used by one thread at a time, like the reactor it belongs to.
+/// Like its reactor, it may be used by only one thread at a time.
 ///
 /// ```
 /// use reactor::{Events, Outcome, Reactor, Ready, Token, WorkClass};
@@ -102,11 +103,12 @@ pub struct Pool {
 /// ```
 #[derive(Debug)]
 pub enum Refused {
-    /// [`Limits::queue`] jobs of the class are queued. [`Pool::notify_when_capacity`] reports the end of this.
+    /// The queue of this class already has [`Limits::queue`] jobs. [`Pool::notify_when_capacity`] reports when it has
+    /// capacity again.
     Full,
-    /// The pool belongs to the parent of this process.
+    /// The pool belongs to the parent process.
     Foreign,
-    /// There is no worker, and pthread_create(3) failed.
+    /// There are no workers, and pthread_create(3) failed.
     NoThread(io::Error),
 }
 
@@ -123,7 +125,7 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Pool {
-    /// A pool that reports completions through `handle`. It starts no thread.
+    /// Creates a pool that reports completions through `handle`. It starts no threads yet.
     pub fn new(handle: Handle) -> Self {
         let limits = Limits::default();
         Self {
@@ -138,7 +140,7 @@ impl Pool {
         self.limits
     }
 
-    /// Sets the limits, each raised to 1 where it is 0. Threads and jobs beyond them stay; no new ones are added.
+    /// Sets the limits; each 0 counts as 1. Threads and jobs beyond the new limits stay, but no new ones are added.
     pub fn limit(&mut self, limits: Limits) {
         self.limits = limits.at_least_one();
         if self.is_of_this_process() {
@@ -146,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Queues `work` for a worker. When it has ended, `token` is notified.
+    /// Queues `work` for a worker. When it ends, `token` is notified.
     ///
     /// # Errors
     ///
@@ -163,7 +165,8 @@ impl Pool {
         })
     }
 
-    /// As [`Pool::submit`], but if there is no worker and none can be started, `work` runs on this thread before this returns.
+    /// Like [`Pool::submit`], but if there are no workers and none can be started, runs `work` on this thread before
+    /// returning.
     ///
     /// # Errors
     ///
@@ -205,21 +208,21 @@ impl Pool {
         Ok(job)
     }
 
-    /// Has the queue of this class room for a job? True in a child of fork(2), where [`Pool::submit`] gives another reason to refuse it.
-    /// Only submitting a job and [`Pool::limit`] make the room smaller.
+    /// Whether the queue of this class has capacity for a job. True in a child of fork(2), where [`Pool::submit`]
+    /// refuses for another reason. Only submitting a job or calling [`Pool::limit`] reduces the capacity.
     pub fn has_capacity(&self, class: WorkClass) -> bool {
         !self.is_of_this_process() || self.shared.has_capacity(class)
     }
 
-    /// Whether as many jobs of this class are running and queued as may run at a time, so that a further one would wait. False in a
-    /// child of fork(2).
+    /// Whether as many jobs of this class are running or queued as may run at a time, so that another one would wait.
+    /// False in a child of fork(2).
     pub fn is_busy(&self, class: WorkClass) -> bool {
         self.is_of_this_process() && self.shared.is_busy(class)
     }
 
-    /// Notifies `token` once when the queue of this class has room again; at once if it has room now.
+    /// Notifies `token` once when the queue of this class has capacity again; at once if it has now.
     ///
-    /// All waiting tokens are notified together. The first one to submit gets the room.
+    /// All waiting tokens are notified together; the first to submit gets the capacity.
     pub fn notify_when_capacity(&self, token: Token, class: WorkClass) {
         if self.is_of_this_process() {
             self.shared.notify_when_capacity(token, class);
@@ -251,7 +254,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // In a child of fork(2) the lock may be held by a worker that was not copied.
+        // In a child of fork(2), the lock may be held by a worker that does not exist there.
         if self.is_of_this_process() {
             self.shared.close();
         }
@@ -300,7 +303,7 @@ mod tests {
                 .submit(Token::new(0, 0), WorkClass::Disk, move || round)
                 .unwrap();
             assert_eq!(job.wait(), Outcome::Done(round));
-            // The worker becomes idle some time after its job has ended.
+            // The worker becomes idle some time after its job ends.
             let deadline = Instant::now() + Duration::from_secs(60);
             while pool.shared.idle() == 0 {
                 assert!(Instant::now() < deadline, "it never becomes idle");

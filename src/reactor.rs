@@ -1,4 +1,4 @@
-//! One turn: the events of the kernel, of the timers and of other threads.
+//! One turn: events from the kernel, from timers and from other threads.
 
 mod sleep;
 mod turn_times;
@@ -31,12 +31,12 @@ use crate::pool::Pool;
 pub use sleep::Sleep;
 pub use turn_times::TurnTimes;
 
-/// A selector, timers, an inbox for other threads, and threads for work that may block, turned together.
+/// A selector, timers, an inbox for other threads, and a pool for blocking work, in one loop.
 ///
-/// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks and borrows
-/// nothing of the reactor, so an embedder can release its own lock meanwhile. [`Reactor::turn`] does both.
+/// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks but borrows
+/// nothing from the reactor, so an embedder can release its own lock meanwhile. [`Reactor::turn`] does both.
 ///
-/// Used by one thread at a time. Other threads hold a [`Handle`].
+/// Only one thread at a time may use it. Other threads hold a [`Handle`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,23 +63,23 @@ pub struct Reactor {
     pool: Pool,
     clock: Instant,
     times: TurnTimes,
-    /// The time of the timers' clock, if it is frozen.
+    /// The timers' clock while it is frozen.
     frozen_at: Option<Instant>,
-    /// The last collect has left the events of the kernel to the next one.
+    /// The last collect skipped the kernel's events; the next one reports them.
     has_skipped_kernel: bool,
 }
 
 impl Reactor {
-    /// Opens a reactor on the chosen backend; without a choice as [`Backend::open`].
+    /// Opens a reactor on the chosen backend. Without a choice, see [`Backend::open`].
     ///
     /// # Errors
     ///
-    /// As [`Backend::open`].
+    /// See [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
         Ok(Self::with_selector(Selector::open(choice)?))
     }
 
-    /// A reactor on a driver of the caller.
+    /// Creates a reactor on a caller's driver.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self::with_selector(Selector::with_driver(driver))
     }
@@ -100,7 +100,7 @@ impl Reactor {
         }
     }
 
-    /// The backend; None if the driver is the caller's.
+    /// The backend; None for a caller's driver.
     pub fn backend(&self) -> Option<Backend> {
         self.selector.backend()
     }
@@ -110,29 +110,29 @@ impl Reactor {
         self.clock
     }
 
-    /// The time of the timers' clock: of the monotonic clock, unless it was frozen.
+    /// The time on the timers' clock: the monotonic clock, unless it was frozen.
     pub fn now(&self) -> Instant {
         self.frozen_at.unwrap_or_else(Instant::now)
     }
 
-    /// The point `duration` from [`Reactor::now`].
+    /// The deadline `duration` after [`Reactor::now`].
     pub fn deadline(&self, duration: Duration) -> Deadline {
         Deadline::after_from(self.now(), duration)
     }
 
-    /// Freezes the timers' clock, for tests. Only [`Reactor::advance_to_next_timer`] moves it afterwards, and no timer ends a
-    /// [`Reactor::sleep`]. It cannot be unfrozen. Waits for descriptors do not change.
+    /// Freezes the timers' clock, for tests. From then on only [`Reactor::advance_to_next_timer`] moves it, and timers
+    /// do not end a [`Reactor::sleep`]. It cannot be unfrozen. Waits for descriptors are unaffected.
     pub fn freeze_clock(&mut self) {
         self.frozen_at.get_or_insert_with(Instant::now);
     }
 
-    /// Was the timers' clock frozen?
+    /// Whether the timers' clock is frozen.
     pub fn is_clock_frozen(&self) -> bool {
         self.frozen_at.is_some()
     }
 
-    /// Moves a frozen clock to the next timer's deadline. The next [`Reactor::collect`] reports the timers that are due then.
-    /// False if there is no timer, or if the clock is not frozen.
+    /// Moves a frozen clock to the next timer's deadline. The next [`Reactor::collect`] reports the timers due then.
+    /// False if there are no timers, or the clock is not frozen.
     pub fn advance_to_next_timer(&mut self) -> bool {
         match (&mut self.frozen_at, self.timers.next()) {
             (Some(clock), Some(next)) => {
@@ -147,7 +147,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// As [`Selector::wait`].
+    /// See [`Selector::wait`].
     #[inline]
     pub fn wait(
         &mut self,
@@ -166,7 +166,7 @@ impl Reactor {
         self.selector.end(wait)
     }
 
-    /// What is cached of a descriptor; see [`Selector::cached_readiness`].
+    /// The cached readiness of a descriptor; see [`Selector::cached_readiness`].
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
         self.selector.cached_readiness(descriptor, owner)
     }
@@ -189,17 +189,17 @@ impl Reactor {
         self.selector.waiters(descriptor)
     }
 
-    /// The owner is about to close the descriptor; see [`Selector::note_close`].
+    /// Announces that the owner is about to close the descriptor; see [`Selector::note_close`].
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         self.selector.note_close(descriptor, owner);
     }
 
-    /// The descriptor refers to another file than before; see [`Selector::replaced`].
+    /// Announces that the descriptor now refers to another file; see [`Selector::replaced`].
     pub fn replaced(&mut self, descriptor: Descriptor) {
         self.selector.replaced(descriptor);
     }
 
-    /// The owner has shut down the reading half; see [`Selector::note_read_shutdown`].
+    /// Announces that the owner has shut down the reading half; see [`Selector::note_read_shutdown`].
     pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
         self.selector.note_read_shutdown(descriptor);
     }
@@ -209,39 +209,41 @@ impl Reactor {
         self.selector.deregister(descriptor);
     }
 
-    /// The operations that the driver can carry out by itself; None if it reports readiness only.
+    /// The operations that the driver can carry out itself; None if it only reports readiness.
     ///
-    /// An operation that is started here reaches the kernel with the next [`Reactor::collect`]. An event with
+    /// An operation started here reaches the kernel with the next [`Reactor::collect`]. An event with
     /// [`Ready::COMPLETED`] reports its outcome.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.selector.operations()
     }
 
-    /// Starts a timer: when `deadline` has come, `token` is reported with [`Ready::ELAPSED`].
+    /// Starts a timer: once `deadline` has passed, `token` is reported with [`Ready::ELAPSED`].
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.timers.insert(deadline, token)
     }
 
-    /// Stops a timer. False if it has elapsed or was stopped already.
+    /// Stops a timer. False if it has already elapsed or been stopped.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         self.timers.cancel(timer)
     }
 
-    /// How many timers are set.
+    /// The number of active timers.
     pub fn timers(&self) -> usize {
         self.timers.len()
     }
 
-    /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an event
-    /// of the kernel. None where the platform has none; see [`Driver::descriptor`].
+    /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an
+    /// event from the kernel. None on platforms without one; see [`Driver::descriptor`].
     ///
-    /// Timers do not make it readable. Notifications of other threads make it readable only during a [`Sleep`]. A thread that
-    /// sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most [`Sleep::timeout`].
+    /// Timers do not make it readable, and notifications from other threads do so only during a [`Sleep`]. A thread
+    /// that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most
+    /// [`Sleep::timeout`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.selector.descriptor()
     }
 
-    /// A duplicate of [`Reactor::descriptor`] that the caller owns, for another loop to poll. `examples/loops` shows its use.
+    /// A duplicate of [`Reactor::descriptor`], owned by the caller, for another loop to poll. `examples/loops` shows
+    /// its use.
     ///
     /// # Errors
     ///
@@ -268,7 +270,7 @@ impl Reactor {
         self.handle.clone()
     }
 
-    /// Has another thread notified a token, or a job ended, that the next turn will report?
+    /// Whether a token notified by another thread, or by a job that ended, awaits the next turn.
     ///
     /// ```
     /// use reactor::{Reactor, Token};
@@ -283,28 +285,28 @@ impl Reactor {
         self.handle.has_notifications()
     }
 
-    /// The threads for work that may block.
+    /// The pool for blocking work.
     #[cfg(feature = "pool")]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The threads for work that may block, for submitting jobs.
+    /// The pool for blocking work, for submitting jobs.
     #[cfg(feature = "pool")]
     pub fn pool_mut(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    /// The half of a turn that does not block: sets [`Reactor::clock`] and appends events, in this order: of the kernel, of
-    /// other threads, of timers, of idle waits that were armed again. A wait that is answered in the same turn in which its
-    /// timeout elapses is therefore answered first.
+    /// The half of a turn that does not block: sets [`Reactor::clock`] and appends events in this order: from the
+    /// kernel, from other threads, from timers, from re-armed idle waits. So if a wait is answered in the same turn in
+    /// which its timeout elapses, the answer comes first.
     ///
-    /// If another thread has ended a sleep and no timer is due, only the events of other threads are reported, which needs no
-    /// system call. The next call reports those of the kernel, and a sleep before it does not block.
+    /// If another thread ended a sleep and no timer is due, only events from other threads are reported, which needs no
+    /// system call. The next call reports the kernel's, and a sleep before it does not block.
     ///
     /// # Errors
     ///
-    /// As [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
+    /// See [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         let before = events.len();
         let now = Instant::now();
@@ -326,7 +328,7 @@ impl Reactor {
                 lateness.record(late);
             });
         let rearmed = self.selector.rearm(self.clock, events);
-        // An event is reported once. An error that lasts comes again with the next poll.
+        // An event is reported only once. A persistent error recurs at the next poll.
         if events.len() == before {
             rearmed
         } else {
@@ -339,11 +341,11 @@ impl Reactor {
         self.timers.next().is_some_and(|next| next.is_due(clock))
     }
 
-    /// One turn: collects events. If there is none, it sleeps for at most `limit` (None: no limit) and collects again.
+    /// One turn: collects events. If there are none, sleeps for at most `limit` (None: no limit) and collects again.
     ///
-    /// No timer is reported before its deadline. How much later it is depends on the platform; see [`Sleep::block`].
+    /// No timer is reported before its deadline. How late it may be depends on the platform; see [`Sleep::block`].
     ///
-    /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after re-arming idle waits.
+    /// It may return without events: after `limit`, a signal, [`Handle::wake`], or re-arming idle waits.
     ///
     /// # Errors
     ///

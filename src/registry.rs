@@ -1,4 +1,4 @@
-//! The memory of a selector: what is registered for each descriptor, its cached readiness, and its waits.
+//! A selector's state: the registration, cached readiness and waits of each descriptor.
 
 mod cache;
 mod readiness;
@@ -22,16 +22,16 @@ pub use wait::{Wait, WaitId};
 use cache::Cache;
 use waits::Waits;
 
-/// The entries that there is room for at first.
+/// The initial capacity, in entries.
 const FIRST: usize = 32;
 
-/// One entry per descriptor, found by its number: the kernel gives the lowest number that is free, so the table is dense.
+/// One entry per descriptor, indexed by its number: the kernel assigns the lowest free number, so the table is dense.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     entries: Vec<Entry>,
 }
 
-/// What is remembered about one descriptor.
+/// The state of one descriptor.
 #[derive(Debug, Default)]
 #[repr(align(64))] // a cache line
 pub(crate) struct Entry {
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A wait begins.
+    /// Starts a wait.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -82,11 +82,11 @@ impl Registry {
         self.entries.get_mut(slot as usize)
     }
 
-    /// The entry of a slot. Room for it is allocated if necessary.
+    /// The entry of a slot, allocated if necessary.
     pub(crate) fn claim(&mut self, slot: u32) -> &mut Entry {
         let index = slot as usize;
         if index >= self.entries.capacity() {
-            // By an eighth: copied rarely, and little of it unused.
+            // Grows by an eighth: copied rarely, with little unused.
             let length = (index + 1 + index / 8).max(FIRST);
             self.entries.reserve_exact(length - self.entries.len());
         }
@@ -96,14 +96,14 @@ impl Registry {
         &mut self.entries[index]
     }
 
-    /// The token for the next call to the driver about this slot.
+    /// The token for the next driver call for this slot.
     pub(crate) fn next_token(&self, slot: u32) -> Token {
         let generation = self.get(slot).map_or(0, |entry| entry.cache.generation());
         Token::new(slot, generation.wrapping_add(1))
     }
 
-    /// Applies an event that answers a wait, and appends one event for each wait that it answers. False, and nothing done, if it
-    /// answers none.
+    /// Applies an event that answers a wait, and appends one event for each wait that it answers. If it answers none,
+    /// returns false and changes nothing.
     pub(crate) fn answer(&mut self, event: Event, events: &mut Events) -> bool {
         let Event { token, ready } = event;
         let Some(entry) = self.get_mut(token.index()) else {

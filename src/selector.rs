@@ -1,4 +1,4 @@
-//! A driver, and the registry that saves most calls to it.
+//! A driver, and the registry that makes most calls to it unnecessary.
 
 mod rearming;
 mod registration;
@@ -23,14 +23,15 @@ use rearming::Rearming;
 
 /// Waits for descriptors to become ready.
 ///
-/// For each descriptor and direction, a selector caches what is registered, what the kernel has reported, and what the
-/// caller's system calls have seen ([`Selector::attempted`]). A wait makes a system call only if the cache has no answer.
+/// For each descriptor and direction, a selector caches what is registered, what the kernel reported, and what the
+/// caller's system calls have found ([`Selector::attempted`]). A wait makes a system call only when the cache has no
+/// answer.
 ///
-/// Each wait has a number, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once, by an
-/// event with its token.
+/// Each wait has an id, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once, by
+/// an event with its token.
 ///
-/// Used by one thread at a time and by one process: a child of fork(2) must not use its parent's selector, because both
-/// share the kernel's queue.
+/// Only one thread at a time may use it, in one process: a child of fork(2) must not use its parent's selector, because
+/// both share the kernel's queue.
 ///
 /// ```
 /// use std::{net::UdpSocket, time::{Duration, Instant}};
@@ -53,26 +54,26 @@ pub struct Selector {
     driver: KnownDriver,
     registry: Registry,
     rearming: Rearming,
-    /// Waits that were answered outside an event. The next poll reports them.
+    /// Waits answered outside an event, for the next poll to report.
     answered: Vec<WaitId>,
     statistics: Statistics,
-    /// The events of the last poll, without those that were applied at once; kept for its memory.
+    /// The events of the last poll, except those applied at once. Kept to reuse its memory.
     reported: Events,
     backend: Option<Backend>,
 }
 
 impl Selector {
-    /// Opens a selector on the chosen backend; without a choice as [`Backend::open`].
+    /// Opens a selector on the chosen backend. Without a choice, see [`Backend::open`].
     ///
     /// # Errors
     ///
-    /// As [`Backend::open`].
+    /// See [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
         let (backend, driver) = Backend::open_known(choice)?;
         Ok(Self::new(driver, Some(backend)))
     }
 
-    /// A selector on a driver of the caller.
+    /// Creates a selector on a caller's driver.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self::new(KnownDriver::Other(driver), None)
     }
@@ -89,24 +90,24 @@ impl Selector {
         }
     }
 
-    /// The backend; None if the driver is the caller's.
+    /// The backend; None for a caller's driver.
     pub fn backend(&self) -> Option<Backend> {
         self.backend
     }
 
     /// Starts to wait until the descriptor is ready for at least one direction of `interest`. The event will carry `token`.
     ///
-    /// One descriptor and direction may have any number of waits: an event answers all of them. Several waits may have the
-    /// same token. `now` is the start of the wait, for [`Selector::rearm`].
+    /// Each descriptor and direction may have any number of waits: an event answers all of them. Several waits may
+    /// share a token. `now` is the start of the wait, for [`Selector::rearm`].
     ///
-    /// End [`Wait::Pending`] exactly once by [`Selector::end`], answered or not.
+    /// End a [`Wait::Pending`] exactly once with [`Selector::end`], whether it was answered or not.
     ///
     /// # Errors
     ///
     /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2) and
-    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. After an error
-    /// this wait does not exist, and the other waits for the descriptor are answered with [`Ready::ERROR`].
-    #[inline(always)] // what is left here is the usual wait, which makes no call
+    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. On error
+    /// this wait does not exist, and the descriptor's other waits are answered with [`Ready::ERROR`].
+    #[inline(always)] // only the usual wait remains, which makes no call
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -117,7 +118,8 @@ impl Selector {
     ) -> io::Result<Wait> {
         let slot = Registry::slot(descriptor).ok_or_else(bad_descriptor)?;
         self.statistics.waits += 1;
-        // No drained direction is noted as spurious: an attempt removes the note, and an event ends the drained state.
+        // Drained directions are never marked spurious: an attempt removes the mark, and an event ends the drained
+        // state.
         let entry = self.registry.get_mut(slot);
         let Some(entry) = entry.filter(|entry| entry.cache.is_drained(owner, interest)) else {
             return self.arm(descriptor, slot, owner, interest, token, now);
@@ -127,18 +129,17 @@ impl Selector {
         Ok(Wait::Pending(entry.begin(slot, token, interest, now)))
     }
 
-    /// Ends a wait and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait has ended before. It makes no
-    /// system call.
+    /// Ends a wait and returns its answer: [`Ready::EMPTY`] if it had none, or has already ended. Makes no system call.
     #[inline]
     pub fn end(&mut self, wait: WaitId) -> Ready {
         let entry = self.registry.get_mut(wait.slot);
         entry.map_or(Ready::EMPTY, |entry| entry.waits.end(wait.generation))
     }
 
-    /// What is cached of a descriptor: nothing, unless it is registered by the same owner.
+    /// The cached readiness of a descriptor: empty unless the same owner registered it.
     ///
-    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), an attempt can be left out: it would
-    /// fail with `EAGAIN`.
+    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), skip the attempt: it would fail
+    /// with `EAGAIN`.
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
         match self.entry(descriptor) {
             Some(entry) if entry.cache.is_owner(owner) => entry.cache.readiness(),
@@ -146,9 +147,9 @@ impl Selector {
         }
     }
 
-    /// Reports the outcome of a non-blocking system call that the caller has made in the directions of `interest`.
+    /// Reports the outcome of a caller's non-blocking system call in the directions of `interest`.
     ///
-    /// Call it right after the system call: it would overwrite what a poll in between has found. It has no effect if the
+    /// Call it right after the system call: it would overwrite what a poll in between found. No effect if the
     /// descriptor is not registered by this owner.
     #[inline]
     pub fn attempted(
@@ -163,17 +164,17 @@ impl Selector {
         }
     }
 
-    /// The tokens of all unanswered waits for the descriptor, oldest first. The caller can notify them of an event that the
-    /// kernel does not report, for example that the descriptor's owner is about to close it.
+    /// The tokens of all unanswered waits for the descriptor, oldest first. With them a caller can notify waits of
+    /// something that the kernel does not report, for example that the owner is about to close the descriptor.
     pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = self.entry(descriptor);
         entry.map_or_else(Vec::new, |entry| entry.waits.tokens().collect())
     }
 
-    /// The owner is about to close the descriptor. If the descriptor has no wait, its record is cleared without a system
-    /// call: close(2) ends the registration in the kernel. This saves the system call of [`Selector::deregister`] for an owner
-    /// that knows of all its waits. If the close does not happen, or a duplicate keeps the file open, the next wait registers
-    /// again. The driver is told ([`Driver::note_close`]).
+    /// Call this before the owner closes the descriptor. If no wait is left, the entry is cleared without a system
+    /// call: close(2) ends the registration in the kernel, which saves the system call of [`Selector::deregister`] for
+    /// owners that know all their waits. If the close does not happen, or a duplicate keeps the file open, the next
+    /// wait registers again. The driver is told too ([`Driver::note_close`]).
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = self.entry_of(descriptor, owner);
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
@@ -183,22 +184,22 @@ impl Selector {
         }
     }
 
-    /// Ends the registration of a descriptor that is about to be closed, and answers its waits with [`Ready::ERROR`]. The next
-    /// poll reports these events.
+    /// Ends the registration of a descriptor that is about to be closed, and answers its waits with [`Ready::ERROR`].
+    /// The next poll reports these events.
     pub fn deregister(&mut self, descriptor: Descriptor) {
         if let Some((slot, _)) = self.registered(descriptor) {
             self.end_registration(slot);
         }
     }
 
-    /// Waits for events for at most `timeout` (None: without limit), and appends one for each wait that is answered.
+    /// Waits at most `timeout` for events (None: no limit), and appends one for each answered wait.
     ///
-    /// It returns early, possibly without an event, after a signal, after a wake, and when a re-arm is due
+    /// It returns early, possibly without events, after a signal, after a wake, and when a re-arm is due
     /// ([`Selector::next_rearm`], compared with `now`).
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::poll`].
+    /// The errors of [`Driver::poll`].
     pub fn poll(
         &mut self,
         events: &mut Events,
@@ -220,7 +221,7 @@ impl Selector {
         Ok(())
     }
 
-    /// The driver was polled: what it has reported is applied.
+    /// Applies what the driver's poll reported.
     fn end_poll(&mut self, events: &mut Events) {
         self.statistics.polls += 1;
         if !self.reported.is_empty() {
@@ -231,7 +232,7 @@ impl Selector {
         }
     }
 
-    #[inline(never)] // the events of other drivers, and rare ones of mio's
+    #[inline(never)] // events from other drivers, and mio's rare ones
     fn apply_reported(&mut self, events: &mut Events) {
         let reported = std::mem::take(&mut self.reported);
         for event in &reported {
@@ -241,11 +242,11 @@ impl Selector {
                 self.event(*event, events);
             }
         }
-        self.reported = reported; // for its memory
+        self.reported = reported; // keeps its memory
     }
 
-    /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
-    #[inline(never)] // few polls have one
+    /// Appends the answers given outside events, except for waits that have ended since.
+    #[inline(never)] // few polls have any
     fn deliver(&mut self, events: &mut Events) {
         for WaitId { slot, generation } in self.answered.drain(..) {
             let entry = self.registry.get_mut(slot);
@@ -258,16 +259,17 @@ impl Selector {
         self.rearming.next
     }
 
-    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s.
-    /// One call arms a limited number of waits.
+    /// Re-arms each wait that is unanswered for 100 ms at `now`, and then again at intervals that grow to 25.6 s. One
+    /// call arms a limited number of waits.
     ///
-    /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`] or
-    /// [`Selector::replaced`]. If it is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
+    /// It repairs waits whose descriptor was closed, reopened or replaced without [`Selector::deregister`] or
+    /// [`Selector::replaced`]. If the descriptor is closed, its waits are answered with [`Ready::ERROR`], appended to
+    /// `events`.
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::poll`]: if an [`Attempt::Short`] has let a wait skip its system call, a poll shows whether there
-    /// were more bytes.
+    /// Those of [`Driver::poll`]: if an [`Attempt::Short`] let a wait skip its system call, this polls to check for
+    /// more bytes.
     #[inline]
     pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
         match self.rearming.next {
@@ -276,17 +278,18 @@ impl Selector {
         }
     }
 
-    /// The descriptor refers to another file than before, by dup2(2). Its registration is made again at once, and its waits go
-    /// on with the new file. If the descriptor is closed, its waits are answered with [`Ready::ERROR`] by the next poll.
+    /// Call this when the descriptor was made to refer to another file by dup2(2). It is registered anew at once, and
+    /// its waits continue with the new file. If the descriptor is closed, the next poll answers its waits with
+    /// [`Ready::ERROR`].
     pub fn replaced(&mut self, descriptor: Descriptor) {
         if let Some((slot, registered)) = self.registered(descriptor) {
-            // On an error, all waits are answered: their own system calls will meet it.
+            // On error all waits are answered: their own system calls will return it.
             _ = self.renew(slot, registered);
         }
     }
 
-    /// The owner has shut down the reading half, of which Windows tells no poll: the waits for reading are answered with
-    /// [`Ready::READ_CLOSED`] by the next poll.
+    /// Call this when the owner has shut down the reading half, which Windows does not report to a poll: the next poll
+    /// answers waits for reading with [`Ready::READ_CLOSED`].
     pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
         if let Some((slot, _)) = self.registered(descriptor) {
             self.registry.claim(slot).cache.observe(Ready::READ_CLOSED);
@@ -299,17 +302,17 @@ impl Selector {
         &self.statistics
     }
 
-    /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
+    /// The driver's own descriptor, to sleep on; see [`Driver::descriptor`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.driver.get().descriptor()
     }
 
-    /// A thread is about to sleep; see [`Driver::prepare_sleep`].
+    /// Prepares for a thread to sleep; see [`Driver::prepare_sleep`].
     pub(crate) fn prepare_sleep(&mut self) -> Option<Descriptor> {
         self.driver.get_mut().prepare_sleep()
     }
 
-    /// The operations that the driver can carry out by itself; None if it reports readiness only.
+    /// The operations that the driver can carry out itself; None if it only reports readiness.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.driver.get_mut().operations()
     }
@@ -319,7 +322,7 @@ impl Selector {
         self.driver.get().waker()
     }
 
-    /// Is there an answer that was given outside an event, and that the next poll has to report?
+    /// Whether an answer given outside an event awaits the next poll.
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
     }
@@ -328,7 +331,7 @@ impl Selector {
         self.registry.get(Registry::slot(descriptor)?)
     }
 
-    /// The entry of a descriptor that this owner has registered.
+    /// The entry of a descriptor registered by this owner.
     #[inline]
     fn entry_of(&mut self, descriptor: Descriptor, owner: OwnerId) -> Option<&mut Entry> {
         let entry = self.registry.get_mut(Registry::slot(descriptor)?);

@@ -1,4 +1,5 @@
-//! A descriptor or socket with its owner id, and the value that owns or borrows it: so it stays open while it is registered.
+//! A descriptor or socket with its owner id and the value that owns or borrows it, so that it stays open while
+//! registered.
 
 use std::{
     io,
@@ -13,10 +14,10 @@ use crate::{
     token::Token,
 };
 
-/// A type that has a descriptor: all types with `AsFd` on Unix, all types with `AsSocket` on Windows.
+/// A type that has a descriptor: any type with `AsFd` on Unix or `AsSocket` on Windows.
 ///
-/// These are streams, listeners, datagram sockets, pipes, `OwnedFd` and `BorrowedFd`, and references, `Box`, `Rc` and `Arc` of
-/// them. The trait cannot be implemented for other types.
+/// This includes streams, listeners, datagram sockets, pipes, `OwnedFd`, `BorrowedFd`, and references, `Box`, `Rc` and
+/// `Arc` of these. The trait cannot be implemented for other types.
 ///
 /// ```
 /// use reactor::AsDescriptor;
@@ -44,17 +45,17 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
     }
 }
 
-/// A descriptor or socket with an [`OwnerId`] of its own.
+/// A descriptor or socket with its own [`OwnerId`].
 ///
 /// # Owned and borrowed
 ///
-/// `Source::new(stream)` owns the stream, `Source::new(&stream)` borrows it, `Source::new(Arc::clone(&stream))` shares it. The
-/// descriptor stays open while the source exists. The reactor never closes it.
+/// `Source::new(stream)` owns the stream, `Source::new(&stream)` borrows it, `Source::new(Arc::clone(&stream))` shares
+/// it. The descriptor stays open while the source exists, and the reactor never closes it.
 ///
-/// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and returns
-/// the stream. Dropping a source instead is safe: no other source has its owner id, so a source that gets the same number
-/// does not see what was cached. But waits on a dropped source are answered only after 100 ms, or, if a duplicate keeps the
-/// file open, with its next event.
+/// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and
+/// returns the stream. Dropping a source instead is safe: owner ids are unique, so a source that gets the same
+/// descriptor number never sees stale readiness. But waits on a dropped source are answered only after 100 ms or, if a
+/// duplicate keeps the file open, with its next event.
 ///
 /// # Example
 ///
@@ -99,7 +100,7 @@ pub struct Source<T> {
 }
 
 impl<T: AsDescriptor> Source<T> {
-    /// A source of this descriptor. It makes no system call.
+    /// Creates a source, without a system call.
     ///
     /// [`Source::attempt`] needs a non-blocking descriptor; [`Source::wait`] does not.
     pub fn new(io: T) -> Self {
@@ -114,7 +115,7 @@ impl<T: AsDescriptor> Source<T> {
     ///
     /// # Errors
     ///
-    /// As [`Selector::wait`](crate::Selector::wait).
+    /// See [`Selector::wait`](crate::Selector::wait).
     pub fn wait(
         &self,
         reactor: &mut Reactor,
@@ -124,12 +125,12 @@ impl<T: AsDescriptor> Source<T> {
         reactor.wait(self.descriptor(), self.owner, interest, token)
     }
 
-    /// Makes one non-blocking call in the direction of `interest`. If it would have blocked, this is cached, and the wait that
-    /// follows makes no system call.
+    /// Makes one non-blocking call in the direction of `interest`. If it would have blocked, this is cached, and the
+    /// next wait makes no system call.
     ///
     /// # Errors
     ///
-    /// Those of `call`, unchanged. After [`io::ErrorKind::WouldBlock`] the caller waits.
+    /// Those of `call`, unchanged. After [`io::ErrorKind::WouldBlock`], wait.
     pub fn attempt<R>(
         &mut self,
         reactor: &mut Reactor,
@@ -149,12 +150,12 @@ impl<T: AsDescriptor> Source<T> {
         reactor.attempted(self.descriptor(), self.owner, interest, attempt);
     }
 
-    /// What is cached of the descriptor; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
+    /// The descriptor's cached readiness; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
     pub fn cached_readiness(&self, reactor: &Reactor) -> DescriptorReadiness {
         reactor.cached_readiness(self.descriptor(), self.owner)
     }
 
-    /// Ends the registration, if there is one, and returns the value, still open. The next turn answers its waits with
+    /// Ends the registration, if any, and returns the value, still open. The next turn answers its waits with
     /// [`Ready::ERROR`](crate::Ready::ERROR).
     pub fn detach(self, reactor: &mut Reactor) -> T {
         reactor.deregister(self.descriptor());
@@ -168,23 +169,24 @@ impl<T: AsDescriptor> Source<T> {
 }
 
 impl<T> Source<T> {
-    /// The owner id. No two sources of a process have the same one.
+    /// The owner id, unique in this process.
     pub fn owner_id(&self) -> OwnerId {
         self.owner
     }
 
-    /// The value that has the descriptor.
+    /// A reference to the value that has the descriptor.
     pub fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// The value that has the descriptor. It may be replaced by another one: the next wait notices it within 100 ms.
+    /// A mutable reference to the value that has the descriptor. If you replace it, the next wait notices within 100
+    /// ms.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 }
 
-/// The owner ids of sources are 2^63 and above. Those below are for callers that number their own objects.
+/// Sources' owner ids are 2^63 and above. Smaller ones are for callers that number their own objects.
 fn next_owner_id() -> OwnerId {
     static LAST: Mutex<u64> = Mutex::new(1 << 63);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,21 +8,20 @@ use crate::{
     token::Token,
 };
 
-/// Children of a heap node. Four of them have 128 bytes, which lie in two or three cache lines.
+/// Children per heap node. Four take 128 bytes, which is two or three cache lines.
 const ARITY: usize = 4;
 
-/// The number of one timer. After the timer has elapsed or was cancelled it refers to no timer, and cancelling it does
-/// nothing.
+/// Identifies a timer. Once the timer has elapsed or been cancelled, cancelling it does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     slot: u32,
     generation: u32,
 }
 
-/// Timers ordered by deadline, and by order of insertion among equal deadlines.
+/// Timers ordered by deadline and, for equal deadlines, by insertion.
 ///
-/// An indexed 4-ary heap: with ten thousand sleepers a sleep takes a tenth less CPU than by a B-tree. Inserting and cancelling
-/// take O(log n). Cancelling frees the memory for the next timer.
+/// An indexed 4-ary heap: with ten thousand sleepers, a sleep takes a tenth less CPU than with a B-tree. Inserting and
+/// cancelling take O(log n). Cancelling frees the memory for the next timer.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -49,7 +48,7 @@ pub struct Timers {
     arrivals: u64,
 }
 
-/// What a timer is ordered by. It is kept in the heap, so that sifting does not read the slots.
+/// The sort key of a timer, kept in the heap so that sifting does not read the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     deadline: Deadline,
@@ -59,15 +58,15 @@ struct Entry {
 
 #[derive(Debug)]
 struct Slot {
-    /// That of its timer; in a free slot, that of its next one.
+    /// The current timer's generation; in a free slot, that of its next timer.
     generation: u32,
-    /// Where its timer is in the heap.
+    /// The timer's index in the heap.
     place: u32,
     token: Token,
 }
 
 impl Timers {
-    /// An empty queue. The first timer allocates.
+    /// An empty queue, which does not allocate until the first timer.
     pub const fn new() -> Self {
         Self {
             heap: Vec::new(),
@@ -77,7 +76,7 @@ impl Timers {
         }
     }
 
-    /// Adds a timer: [`Timers::expire`] reports `token` when `deadline` has come.
+    /// Adds a timer: [`Timers::expire`] reports `token` once `deadline` has passed.
     pub fn insert(&mut self, deadline: Deadline, token: Token) -> TimerId {
         let slot = self.claim(token);
         let place = self.heap.len();
@@ -92,7 +91,7 @@ impl Timers {
         TimerId { slot, generation }
     }
 
-    /// Removes a timer. False if it has elapsed or was cancelled already.
+    /// Removes a timer. False if it has already elapsed or been cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         match self.slots.get(timer.slot as usize) {
             Some(slot) if slot.generation == timer.generation => {
@@ -103,7 +102,7 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline; None if there is no timer.
+    /// The earliest deadline; None if there are no timers.
     pub fn next(&self) -> Option<Deadline> {
         self.heap.first().map(|entry| entry.deadline)
     }
@@ -113,7 +112,7 @@ impl Timers {
         self.expire_late(now, events, |_| ());
     }
 
-    /// As [`Timers::expire`]; `on_late` is given how long after its deadline each timer is reported.
+    /// Like [`Timers::expire`], but also calls `on_late` with how long after its deadline each timer is reported.
     pub(crate) fn expire_late(
         &mut self,
         now: Instant,
@@ -128,17 +127,17 @@ impl Timers {
         }
     }
 
-    /// How many timers are set.
+    /// The number of timers.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Is no timer set?
+    /// Whether there are no timers.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// A slot for a new timer. Its place is not known yet.
+    /// Claims a slot for a new timer, whose place in the heap is not known yet.
     fn claim(&mut self, token: Token) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize].token = token;
@@ -155,7 +154,7 @@ impl Timers {
     fn remove(&mut self, place: usize) -> Token {
         let entry = self.heap.swap_remove(place);
         if place < self.heap.len() {
-            // The last entry has filled the gap, and may have to move in either direction.
+            // The last entry filled the gap, and may have to move in either direction.
             self.sift_up(place);
             self.sift_down(place);
         }
@@ -206,7 +205,7 @@ mod tests {
     use super::{TimerId, Timers};
     use crate::{deadline::Deadline, event::Events, token::Token};
 
-    /// xorshift: the same numbers in every run.
+    /// xorshift: the same sequence in every run.
     fn below(seed: &mut u64, limit: u64) -> u64 {
         *seed ^= *seed << 13;
         *seed ^= *seed >> 7;
@@ -214,7 +213,7 @@ mod tests {
         *seed % limit
     }
 
-    /// Equal deadlines are frequent, and elapse in order of arrival.
+    /// Equal deadlines are common, and elapse in insertion order.
     #[test]
     fn behaves_like_an_ordered_map() {
         let start = Instant::now();
@@ -223,7 +222,7 @@ mod tests {
         let (mut timers, mut events) = (Timers::new(), Events::new());
         let mut model: BTreeMap<(u64, u32), TimerId> = BTreeMap::new();
         let mut gone: Vec<TimerId> = Vec::new();
-        // Miri is slower by orders of magnitude.
+        // Miri is orders of magnitude slower.
         for arrival in 0..if cfg!(miri) { 200 } else { 20_000 } {
             let nth = below(&mut seed, model.len().max(1) as u64) as usize;
             match below(&mut seed, 10) {

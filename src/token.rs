@@ -1,10 +1,10 @@
-//! The number that an event carries.
+//! The number an event carries.
 
 /// An index and a generation in one word.
 ///
-/// The caller increments the generation each time an index gets a new meaning. It can then recognise an event of the old
-/// meaning and drop it. On 64-bit platforms index and generation have 32 bits each. On 32-bit platforms the index has 20
-/// bits and the generation 12; higher bits are cut off.
+/// The caller increments the generation whenever an index is reused, so that it can detect and drop stale events. On
+/// 64-bit platforms index and generation have 32 bits each. On 32-bit platforms the index has 20 bits and the
+/// generation 12; higher bits are cut off.
 ///
 /// ```
 /// use reactor::Token;
@@ -20,13 +20,13 @@ impl Token {
     const INDEX_BITS: u32 = if usize::BITS >= 64 { 32 } else { 20 };
     const INDEX_MASK: usize = (1 << Self::INDEX_BITS) - 1;
 
-    /// Reserved for the driver's own wake-up. A driver never reports an event with it, and must not be given it.
+    /// Reserved for the driver's own wake-up. Drivers never report it, and callers must not register it.
     pub const WAKE: Self = Self(usize::MAX);
 
-    /// The largest index. The next one belongs to [`Token::WAKE`].
+    /// The largest index. The next one is reserved for [`Token::WAKE`].
     pub const MAX_INDEX: u32 = (Self::INDEX_MASK - 1) as u32;
 
-    /// The token of this index and generation, each cut to its number of bits.
+    /// Creates a token from an index and a generation, each truncated to its number of bits.
     pub const fn new(index: u32, generation: u32) -> Self {
         let generation = (generation as usize).wrapping_shl(Self::INDEX_BITS);
         Self(generation | (index as usize & Self::INDEX_MASK))

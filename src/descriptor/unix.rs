@@ -8,14 +8,14 @@ use std::{
 
 use crate::{event::Ready, interest::Interest};
 
-/// Which of the directions a descriptor is ready for now: poll(2) with a zero timeout.
+/// Returns which directions of `interest` the descriptor is ready for now: poll(2) with a zero timeout.
 ///
-/// None means none of them. A hang-up and an error count as ready for all directions of `interest`. On Windows the system
-/// call is `WSAPoll`, and [`Interest::PRIORITY`] is refused.
+/// None if it is ready for none. A hang-up or an error makes every direction of `interest` ready. On Windows the system
+/// call is `WSAPoll`, which does not support [`Interest::PRIORITY`].
 ///
 /// # Errors
 ///
-/// `EBADF` if the descriptor is not open; otherwise those of poll(2).
+/// `EBADF` if the descriptor is not open; otherwise the errors of poll(2).
 ///
 /// ```
 /// use reactor::{AsDescriptor, Interest, poll_now};
@@ -27,7 +27,7 @@ use crate::{event::Ready, interest::Interest};
 /// ```
 pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Interest>> {
     if descriptor < 0 {
-        // poll(2) ignores negative numbers without an error.
+        // poll(2) silently ignores negative numbers.
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     let mut entry = libc::pollfd {
@@ -84,7 +84,7 @@ fn answer_of_poll(answer: libc::c_short, interest: Interest) -> io::Result<Optio
     Ok(ready.answers(interest))
 }
 
-/// Another descriptor of the same open file description, closed by execve(2).
+/// Duplicates the descriptor, close-on-exec.
 ///
 /// # Errors
 ///
@@ -99,11 +99,11 @@ pub(crate) fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Waits until the descriptor is readable, until a signal arrives, or for `timeout` (None: without limit).
+/// Waits until the descriptor is readable, a signal arrives, or `timeout` elapses (None: no limit).
 ///
 /// # Errors
 ///
-/// `EBADF` if the descriptor is not open; otherwise those of ppoll(2).
+/// `EBADF` if the descriptor is not open; otherwise the errors of ppoll(2).
 pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Result<()> {
     let mut entry = libc::pollfd {
         fd: descriptor,
@@ -123,13 +123,13 @@ pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Resu
     Ok(())
 }
 
-/// ppoll(2): its timeout counts nanoseconds.
+/// ppoll(2) takes its timeout in nanoseconds.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let timeout = timeout.map(|timeout| libc::timespec {
-        // At most 68 years, which fit into a time_t of 32 bits. A longer sleep ends early, without an event.
+        // At most 68 years, to fit a 32-bit time_t. A longer sleep returns early, without an event.
         tv_sec: timeout.as_secs().min(i32::MAX as u64) as _,
-        // Below 10^9, which fits into a C long of 32 bits.
+        // Below 10^9, so it fits a 32-bit C long.
         tv_nsec: timeout.subsec_nanos() as _,
     });
     let limit = timeout
@@ -139,7 +139,7 @@ fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int 
     unsafe { libc::ppoll(entry, 1, limit, std::ptr::null()) }
 }
 
-/// poll(2): its timeout counts milliseconds.
+/// poll(2) takes its timeout in milliseconds.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let milliseconds = timeout.map_or(-1, |timeout| {

@@ -1,4 +1,4 @@
-//! Windows: the system call on one socket: `WSAPoll`.
+//! Windows: the one system call on sockets, `WSAPoll`.
 
 use std::{io, os::windows::io::RawSocket, time::Duration};
 
@@ -30,14 +30,14 @@ pub(crate) fn unsupported(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// Which of the directions a socket is ready for now: `WSAPoll` with a zero timeout.
+/// Returns which directions of `interest` the socket is ready for now: `WSAPoll` with a zero timeout.
 ///
-/// None means none of them. A hang-up and an error count as ready for all directions of `interest`.
+/// None if it is ready for none. A hang-up or an error makes every direction of `interest` ready.
 ///
 /// # Errors
 ///
-/// `WSAENOTSOCK` if the number is not an open socket, [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`], otherwise
-/// those of `WSAPoll`.
+/// `WSAENOTSOCK` if the number is not an open socket, [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`],
+/// otherwise the errors of `WSAPoll`.
 ///
 /// ```
 /// use reactor::{AsDescriptor, Interest, poll_now};
@@ -69,7 +69,7 @@ pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Inte
     }
 }
 
-/// How many of the one entry are ready. A negative timeout is none.
+/// Polls one entry and returns how many entries are ready (0 or 1). A negative timeout means no limit.
 fn poll_for(entry: &mut winsock::PollFd, milliseconds: i32) -> io::Result<i32> {
     // SAFETY: one entry is passed, which outlives the call.
     match unsafe { winsock::WSAPoll(entry, 1, milliseconds) } {
@@ -95,11 +95,12 @@ fn answer_of_poll(answer: i16, interest: Interest) -> io::Result<Option<Interest
     Ok(ready.answers(interest))
 }
 
-/// Waits until the socket is readable, or for `timeout` (None: without limit), for a driver of the caller that has one.
+/// Waits until the socket is readable or `timeout` elapses (None: no limit). Used with a caller's own driver that has a
+/// socket.
 ///
 /// # Errors
 ///
-/// Those of `WSAPoll`.
+/// The errors of `WSAPoll`.
 pub(crate) fn sleep_on(socket: RawSocket, timeout: Option<Duration>) -> io::Result<()> {
     let milliseconds = timeout.map_or(-1, |timeout| {
         let rounded_up = timeout.saturating_add(Duration::from_nanos(999_999));

@@ -1,6 +1,6 @@
 //! The mio driver: epoll(7), kqueue(2) or AFD over IOCP, whichever the platform has.
 //!
-//! Only this file and those below driver/mio/ name the crate mio.
+//! Only this file and those in driver/mio/ name the crate mio.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use crate::{
 use queue::Queue;
 use sources::Sources;
 
-/// The events that one poll returns at most; see the contract of [`Driver`].
+/// The maximum number of events per poll; see the contract of [`Driver`].
 pub(crate) const BATCH: usize = 1024;
 
 /// A driver over mio's `Poll`.
@@ -35,7 +35,7 @@ pub(crate) struct MioDriver {
 }
 
 impl MioDriver {
-    /// Opens the platform's queue and a waker on it, with room for this number of events per poll.
+    /// Opens the platform's queue and its waker, with capacity for this many events per poll.
     ///
     /// # Errors
     ///
@@ -50,9 +50,9 @@ impl MioDriver {
         })
     }
 
-    /// As [`Driver::poll`]. `take` is called with each event that reports nothing but data and room. Those that it takes, by
-    /// returning true, are not in `events`.
-    #[inline(always)] // in each turn
+    /// Like [`Driver::poll`], but first passes each event that reports nothing except readability and writability to
+    /// `take`. Events that `take` accepts, by returning true, are not in `events`.
+    #[inline(always)] // runs every turn
     pub(crate) fn poll_and(
         &mut self,
         events: &mut Events,
@@ -141,8 +141,8 @@ impl fmt::Debug for MioDriver {
     }
 }
 
-/// The reasons of an event that reports nothing but data and room; None for other events.
-#[inline(always)] // for each event
+/// The readiness of an event that reports nothing except readability and writability; None for other events.
+#[inline(always)] // runs for every event
 fn plain_ready_of(event: &mio::event::Event) -> Option<Ready> {
     if event.is_priority() || event.is_error() || event.is_read_closed() {
         return None;
@@ -157,10 +157,10 @@ fn plain_ready_of(event: &mio::event::Event) -> Option<Ready> {
     Some(ready)
 }
 
-/// The reasons that mio reports.
+/// The readiness that mio reports.
 ///
-/// With epoll, a hang-up (`EPOLLHUP`) means that both halves are closed. With kqueue, an event is about one filter. `EV_EOF`
-/// of the writing filter means that a write will fail, which `WRITABLE` covers.
+/// With epoll, a hang-up (`EPOLLHUP`) means that both halves are closed. With kqueue, each event is for one filter:
+/// `EV_EOF` from the write filter means that a write will fail, which `WRITABLE` covers.
 fn ready_of(event: &mio::event::Event) -> Ready {
     let mut ready = Ready::EMPTY;
     if event.is_readable() {

@@ -1,6 +1,6 @@
-//! A scripted driver: it records its calls and gives scripted answers, without a kernel.
+//! A scripted driver: it records calls and gives scripted answers, without a kernel.
 //!
-//! For tests, without descriptors, of code that uses a [`Driver`]. Available with the feature `mock`.
+//! For testing code that uses a [`Driver`] without real descriptors. Requires the feature `mock`.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -45,14 +45,14 @@ pub enum Call {
     Deregister(Descriptor),
 }
 
-/// The driver. Without a script all calls succeed and no event is reported.
+/// The driver. Without a script, every call succeeds and no events are reported.
 #[derive(Debug)]
 pub struct Mock {
     script: Script,
 }
 
 impl Mock {
-    /// A driver and its script.
+    /// Creates a driver and its script.
     pub fn new() -> (Self, Script) {
         let script = Script::default();
         let driver = Self {
@@ -62,7 +62,7 @@ impl Mock {
     }
 }
 
-/// Sets the answers of a [`Mock`] and returns its calls.
+/// Sets the answers of a [`Mock`] and returns the calls it received.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     state: Arc<Mutex<State>>,
@@ -80,28 +80,28 @@ struct State {
 }
 
 impl Script {
-    /// The answer to the next `register` that has no scripted answer, instead of [`Registration::Armed`].
+    /// Sets the answer to the next `register` without a scripted answer, instead of [`Registration::Armed`].
     pub fn on_register(&self, answer: io::Result<Registration>) {
         self.state().registrations.push_back(answer);
     }
 
-    /// The answer to the next `reregister` that has no scripted answer, instead of [`Reregistration::Kept`].
+    /// Sets the answer to the next `reregister` without a scripted answer, instead of [`Reregistration::Kept`].
     pub fn on_reregister(&self, answer: io::Result<Reregistration>) {
         self.state().reregistrations.push_back(answer);
     }
 
-    /// Has the next poll report `ready` under the newest token of the descriptor.
+    /// Makes the next poll report `ready` under the descriptor's newest token.
     pub fn report(&self, descriptor: Descriptor, ready: Ready) {
         let token = self.token(descriptor);
         self.report_token(token, ready);
     }
 
-    /// Has the next poll report `ready` under `token`.
+    /// Makes the next poll report `ready` under `token`.
     pub fn report_token(&self, token: Token, ready: Ready) {
         self.state().reports.push(Event { token, ready });
     }
 
-    /// The newest token of the descriptor. If it was never registered: a token that was never registered.
+    /// The descriptor's newest token, or a token that was never registered if the descriptor was not.
     pub fn token(&self, descriptor: Descriptor) -> Token {
         let token = self.state().tokens.get(&descriptor).copied();
         token.unwrap_or(Token::new(Token::MAX_INDEX, 0))
@@ -117,7 +117,7 @@ impl Script {
         std::mem::take(&mut self.state().timeouts)
     }
 
-    /// How often the driver was woken.
+    /// How many times the driver was woken.
     pub fn wakes(&self) -> usize {
         self.state().wakes
     }

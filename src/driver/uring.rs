@@ -1,6 +1,6 @@
-//! The io_uring driver, or a stand-in that cannot be opened.
+//! The io_uring driver, or a stub that cannot be opened.
 //!
-//! Only the files below driver/uring/ name the crate `io_uring`.
+//! Only the files in driver/uring/ name the crate `io_uring`.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One job as the thread that submitted it sees it.
+//! A job as the submitting thread sees it.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use super::{
     workers::Shared,
 };
 
-/// A job of a [`Pool`](super::Pool), as the thread that submitted it sees it.
+/// A job of a [`Pool`](super::Pool), as the submitting thread sees it.
 ///
-/// The work owns the memory that it uses, and the job owns the result. A job may therefore be dropped at any time. If its work
-/// has not begun, it is not run. If it is running, it runs to its end, and its end is not notified.
+/// The work owns the memory it uses, and the job owns the result, so a job may be dropped at any time. Work that has
+/// not begun is then never run; work that is running finishes without a notification.
 ///
 /// ```
 /// use reactor::{Outcome, WorkClass, Reactor, Token};
@@ -30,7 +30,7 @@ pub struct Job<T> {
     state: Arc<JobState<T>>,
     shared: Arc<Shared>,
     number: u64,
-    /// The outcome was taken, so nothing is left to be dropped or cancelled.
+    /// The outcome was taken, so there is nothing to drop or cancel.
     is_taken: bool,
 }
 
@@ -52,10 +52,10 @@ impl<T: Send + 'static> Job<T> {
     /// Drops the work of a job that was never queued.
     pub(super) fn refuse(self) {
         let work = self.state.progress().replace(Stage::Over);
-        drop(work); // Foreign code, so no lock is held.
+        drop(work); // foreign code, so no lock is held
     }
 
-    /// Runs the work on this thread, because there is no worker that will.
+    /// Runs the work on this thread, because no worker will.
     pub(super) fn run_here(&self) {
         self.shared.remove(self.number);
         self.shared.on_run(None, self.state.run());
@@ -65,7 +65,7 @@ impl<T: Send + 'static> Job<T> {
         Arc::clone(&self.state) as Arc<dyn Task>
     }
 
-    /// Takes the outcome; None if the job is queued or running, or if the outcome was taken before.
+    /// Takes the outcome; None if the job is still queued or running, or its outcome has been taken.
     pub fn take(&mut self) -> Option<Outcome<T>> {
         if !self.is_of_this_process() {
             return Some(Outcome::Dropped);
@@ -75,11 +75,11 @@ impl<T: Send + 'static> Job<T> {
         outcome
     }
 
-    /// Blocks this thread until the job has ended, and takes the outcome.
+    /// Blocks this thread until the job ends, and takes the outcome.
     ///
     /// # Panics
     ///
-    /// If the outcome was taken before, or if the job was cancelled: the wait would not end.
+    /// If the outcome was already taken or the job was cancelled, because the wait would never end.
     pub fn wait(&mut self) -> Outcome<T> {
         if !self.is_of_this_process() {
             return Outcome::Dropped;
@@ -100,8 +100,8 @@ impl<T: Send + 'static> Job<T> {
         }
     }
 
-    /// Sets the token that is notified when the job ends; at once if it has ended and its outcome was not taken. In that case
-    /// the token before may be notified as well, even later.
+    /// Changes the token that is notified when the job ends, or notifies the new one at once if the job has ended and
+    /// its outcome was not taken. The previous token may then be notified as well, even later.
     pub fn redirect(&mut self, token: Token) {
         if !self.is_of_this_process() {
             return;
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Withdraws the work if it has not begun. False if it has begun: its end will be notified.
+    /// Withdraws the work if it has not begun. False if it has: its end will be notified.
     pub fn cancel(&mut self) -> bool {
         !self.is_of_this_process() || self.withdraw()
     }
@@ -130,7 +130,7 @@ impl<T> Job<T> {
         let work = progress.replace(Stage::Over);
         drop(progress);
         self.shared.cancel(self.number);
-        drop(work); // Foreign code, so no lock is held.
+        drop(work); // foreign code, so no lock is held
         true
     }
 

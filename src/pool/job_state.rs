@@ -34,7 +34,7 @@ pub enum Outcome<T> {
     Done(T),
     /// The work panicked with this message. Its worker continues with other jobs.
     Panicked(String),
-    /// The work was not run: the pool was dropped, or belongs to the parent of this process.
+    /// The work was not run: the pool was dropped, or belongs to the parent process.
     Dropped,
 }
 
@@ -42,19 +42,19 @@ pub enum Outcome<T> {
 pub(super) trait Task: Send + Sync {
     /// Runs the work, unless it was withdrawn.
     fn run(&self) -> RunOutcome;
-    /// Drops work that has not begun, and returns the token to be notified.
+    /// Drops work that has not begun, and returns the token to notify.
     fn discard(&self) -> Option<Token>;
 }
 
 /// The outcome of [`Task::run`], for the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunOutcome {
-    /// The work has run to its end. `notify` is None if the job was dropped meanwhile.
+    /// The work ran to completion. `notify` is None if the job was dropped meanwhile.
     Ended {
         panicked: bool,
         notify: Option<Token>,
     },
-    /// The work was withdrawn before it was run.
+    /// The work was withdrawn before it ran.
     Withdrawn,
 }
 
@@ -67,14 +67,14 @@ pub(super) struct JobState<T> {
 pub(super) struct Progress<T> {
     pub(super) stage: Stage<T>,
     pub(super) token: Token,
-    /// Does a thread block for the end? Otherwise futex(2) is not called.
+    /// Whether a thread is blocked waiting for the end. If not, futex(2) is not called.
     pub(super) awaited: bool,
 }
 
 pub(super) enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
-    /// Running, and its job was dropped.
+    /// Running, but its job was dropped.
     Detached,
     Ended(Outcome<T>),
     /// The outcome was taken, or the work was withdrawn.
@@ -100,7 +100,7 @@ impl<T> JobState<T> {
         progress.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread that blocks for the end, after the job has ended.
+    /// Wakes the thread blocked on the job, if any, once it has ended.
     fn wake_waiter(&self, progress: MutexGuard<'_, Progress<T>>) {
         let awaited = progress.awaited;
         drop(progress);
@@ -111,7 +111,7 @@ impl<T> JobState<T> {
 }
 
 impl<T> Progress<T> {
-    /// Sets the stage and returns the one before.
+    /// Sets the stage and returns the previous one.
     pub(super) fn replace(&mut self, next: Stage<T>) -> Stage<T> {
         std::mem::replace(&mut self.stage, next)
     }
@@ -148,7 +148,7 @@ impl<T: Send> Task for JobState<T> {
         if matches!(progress.stage, Stage::Detached) {
             progress.stage = Stage::Over;
             drop(progress);
-            // The result is dropped here, and its drop may panic.
+            // The result is dropped here, and dropping it may panic.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
             return RunOutcome::Ended {
                 panicked: panicked || dropped.is_err(),
@@ -179,7 +179,7 @@ fn message(payload: Box<dyn Any + Send>) -> String {
         Ok(message) => *message,
         Err(payload) => match payload.downcast::<&str>() {
             Ok(message) => (*message).to_owned(),
-            // The drop of a payload may panic again, so the payload is leaked.
+            // Dropping a panic payload may panic again, so the payload is leaked.
             Err(payload) => {
                 std::mem::forget(payload);
                 "a panic without a message".to_owned()

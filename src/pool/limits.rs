@@ -1,8 +1,8 @@
-//! How many threads a pool may have, and for which class of work.
+//! How many threads a pool may have for each class of work.
 
 use std::{num::NonZero, thread, time::Duration};
 
-/// What a job spends its time on. Each class has a limit of its own, so that a file read does not queue behind name lookups
+/// What a job spends its time on. Each class has its own limit, so that a file read does not queue behind name lookups
 /// that take seconds.
 ///
 /// ```
@@ -25,11 +25,11 @@ pub enum WorkClass {
 }
 
 impl WorkClass {
-    /// All classes, in the order of their numbers.
+    /// All classes, in order of their numbers.
     pub(super) const ALL: [Self; 3] = [Self::Cpu, Self::Disk, Self::Network];
 }
 
-/// The limits of a [`Pool`](crate::Pool): threads, jobs, and how long an idle thread stays.
+/// The limits of a [`Pool`](crate::Pool): threads, jobs, and how long an idle thread lives.
 ///
 /// ```
 /// use reactor::{Limits, Reactor};
@@ -41,23 +41,23 @@ impl WorkClass {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads at a time; at least 1. Default: the sum of the three class limits.
+    /// The maximum number of threads; at least 1. Default: the sum of the three class limits.
     pub threads: usize,
-    /// Threads that run [`WorkClass::Cpu`] at a time; at least 1. Default: the number of processors minus one, which is left
-    /// to the reactor's own thread.
+    /// How many threads may run [`WorkClass::Cpu`] at a time; at least 1. Default: the number of processors minus one,
+    /// which is left to the reactor's own thread.
     pub cpu: usize,
-    /// Threads that run [`WorkClass::Disk`] at a time; at least 1. Default: 16.
+    /// How many threads may run [`WorkClass::Disk`] at a time; at least 1. Default: 16.
     pub disk: usize,
-    /// Threads that run [`WorkClass::Network`] at a time; at least 1. Default: 48.
+    /// How many threads may run [`WorkClass::Network`] at a time; at least 1. Default: 48.
     pub network: usize,
-    /// Jobs of one class that are queued for a thread at a time; at least 1. Default: 1024.
+    /// How many jobs of one class may be queued at a time; at least 1. Default: 1024.
     pub queue: usize,
-    /// How long an idle thread stays. Default: 10 s.
+    /// How long an idle thread lives. Default: 10 s.
     pub idle: Duration,
 }
 
 impl Limits {
-    /// The same limits, each raised to 1 where it is 0.
+    /// The same limits, with each 0 raised to 1.
     pub(super) fn at_least_one(self) -> Self {
         Self {
             threads: self.threads.max(1),
@@ -69,7 +69,7 @@ impl Limits {
         }
     }
 
-    /// Threads that may run work of this class at a time.
+    /// How many threads may run work of this class at a time.
     pub(super) fn of_class(&self, class: WorkClass) -> usize {
         match class {
             WorkClass::Cpu => self.cpu,

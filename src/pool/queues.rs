@@ -7,14 +7,14 @@ use super::{
     limits::{Limits, WorkClass},
 };
 
-/// A job in a queue. Numbers go up from job to job, so each queue is sorted by them.
+/// A queued job. Job numbers increase, so each queue is sorted by them.
 pub(super) struct Queued {
     pub(super) number: u64,
     pub(super) task: Arc<dyn Task>,
     pub(super) since: Instant,
 }
 
-/// One queue for each class, and how many jobs of the class are running.
+/// One queue per class, and how many of its jobs are running.
 #[derive(Default)]
 pub(super) struct Queues {
     by_class: [ClassQueue; 3],
@@ -55,7 +55,7 @@ impl Queues {
         self.by_class[class as usize].running -= 1;
     }
 
-    /// Is a job with this number queued?
+    /// Whether a job with this number is queued.
     pub(super) fn contains(&self, number: u64) -> bool {
         let mut queues = self.by_class.iter();
         queues.any(|queue| queue.place(number).is_some())
@@ -89,7 +89,7 @@ impl Queues {
         self.by_class.iter().map(|queue| queue.running).sum()
     }
 
-    /// Whether the jobs of this class that are running or queued are as many as may run at a time.
+    /// Whether as many jobs of this class are running or queued as may run at a time.
     pub(super) fn is_busy(&self, class: WorkClass, limits: &Limits) -> bool {
         let queue = &self.by_class[class as usize];
         queue.running + queue.jobs.len() >= limits.of_class(class)

@@ -1,6 +1,6 @@
 //! The counters of a pool.
 
-/// What a pool has done since it was made, and what it has to do now.
+/// What a pool has done since it was created, and its current load.
 ///
 /// ```
 /// let reactor = reactor::Reactor::open(None)?;
@@ -11,7 +11,7 @@
 pub struct PoolStatistics {
     /// Jobs submitted so far.
     pub jobs: u64,
-    /// Jobs that were run to their end so far, including those that panicked.
+    /// Jobs that ran to completion so far, including those that panicked.
     pub ended: u64,
     /// Jobs withdrawn before they began.
     pub cancelled: u64,
@@ -19,9 +19,9 @@ pub struct PoolStatistics {
     pub panicked: u64,
     /// Threads started so far.
     pub started: u64,
-    /// Threads there are now.
+    /// Current number of threads.
     pub threads: u64,
-    /// Jobs queued for a thread now.
+    /// Jobs queued now.
     pub queued: u64,
     /// Jobs running now.
     pub running: u64,

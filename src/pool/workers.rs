@@ -34,12 +34,12 @@ pub(super) struct Shared {
 struct State {
     queues: Queues,
     limits: Limits,
-    /// Threads there are. A worker is counted from before its thread starts.
+    /// The number of threads. A worker is counted before its thread starts.
     threads: usize,
-    /// Threads that have no job. A worker counts as idle from before its thread starts.
+    /// Threads without a job. A worker counts as idle even before its thread starts.
     idle: usize,
     closed: bool,
-    /// Tokens to be notified when the queue of the class has room.
+    /// Tokens to notify when the queue of the class has capacity.
     capacity_waiters: Vec<(Token, WorkClass)>,
     statistics: PoolStatistics,
     /// How long jobs were queued before they began.
@@ -69,12 +69,13 @@ impl Shared {
         }
     }
 
-    /// Is this the process that made the pool? A child of fork(2) has no worker, and one may have held the lock.
+    /// Whether this is the process that created the pool. A child of fork(2) has no workers, and the lock may have been
+    /// held during the fork.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Starts the threads that the queued jobs may have now, and notifies the tokens that wait for room in the queue.
+    /// Starts the threads that the queued jobs may now have, and notifies tokens waiting for capacity.
     pub(super) fn set_limits(self: &Arc<Self>, limits: Limits) {
         let mut state = self.state();
         state.limits = limits;
@@ -85,12 +86,12 @@ impl Shared {
         self.notify_capacity_waiters(state);
         self.changed.notify_all();
         for _ in 0..start {
-            // On failure the workers there are run the jobs later: a job is queued without a thread only if the limit is reached.
+            // If this fails, existing workers run the jobs later: a job is queued without a thread only at the limit.
             _ = self.spawn_worker();
         }
     }
 
-    /// Queues a job. True if a thread has to be started for it by [`Shared::start_worker`].
+    /// Queues a job. True if the caller must start a thread for it with [`Shared::start_worker`].
     pub(super) fn push(
         &self,
         number: u64,
@@ -118,24 +119,24 @@ impl Shared {
         Ok(start)
     }
 
-    /// Starts the thread of a worker that is counted already, for the job with this number.
+    /// Starts the thread of a worker that is already counted, for the job with this number.
     ///
     /// # Errors
     ///
-    /// That of pthread_create(3), if the job is queued and there is no other worker.
+    /// That of pthread_create(3), if the job is still queued and there is no other worker.
     pub(super) fn start_worker(self: &Arc<Self>, number: u64) -> io::Result<()> {
         let Err(error) = self.spawn_worker() else {
             return Ok(());
         };
         let state = self.state();
-        // Another worker takes the job later, or has taken it and ended meanwhile.
+        // Another worker will take the job, or took it and has exited since.
         if state.threads > 0 || !state.queues.contains(number) {
             return Ok(());
         }
         Err(error)
     }
 
-    /// Starts the thread of a worker that is counted already. If that fails, it counts no more.
+    /// Starts the thread of a worker that is already counted, and uncounts it on failure.
     fn spawn_worker(self: &Arc<Self>) -> io::Result<()> {
         let shared = Arc::clone(self);
         let thread = Builder::new().name("reactor-pool".to_owned());
@@ -169,9 +170,9 @@ impl Shared {
         state.queues.is_busy(class, &state.limits)
     }
 
-    /// Notifies `token` now, or when a job next leaves the full queue.
+    /// Notifies `token` now if the queue has capacity, or when a job next leaves the full queue.
     pub(super) fn notify_when_capacity(&self, token: Token, class: WorkClass) {
-        // Asked and noted under one lock: otherwise the last job could leave the queue in between.
+        // Checked and added under one lock; otherwise the last job could leave the queue in between.
         let mut state = self.state();
         state.capacity_waiters.push((token, class));
         self.notify_capacity_waiters(state);
@@ -191,7 +192,7 @@ impl Shared {
         self.state().queue_times.clone()
     }
 
-    /// Ends the idle workers, and each other worker after its job. Jobs that have not begun are dropped.
+    /// Ends idle workers at once and the others after their current job. Jobs that have not begun are dropped.
     pub(super) fn close(&self) {
         let jobs = {
             let mut state = self.state();
@@ -213,7 +214,7 @@ impl Shared {
         self.remove_from(state, number);
     }
 
-    /// Removes a job from its queue, which the submitting thread runs itself.
+    /// Removes a job that the submitting thread will run itself from its queue.
     pub(super) fn remove(&self, number: u64) {
         self.remove_from(self.state(), number);
     }
@@ -225,11 +226,11 @@ impl Shared {
     }
 
     pub(super) fn notify(&self, token: Token) {
-        // Even if waking the owner fails, the token is in the inbox.
+        // Even if waking the reactor fails, the token is in its inbox.
         _ = self.handle.notify(token);
     }
 
-    /// The thread of a worker: runs jobs until there is none for the idle time, or until the pool is dropped.
+    /// A worker thread: runs jobs until it has been idle for the idle time or the pool is dropped.
     fn work(&self) {
         self.state().idle -= 1;
         while let Some((job, class)) = self.next() {
@@ -238,7 +239,8 @@ impl Shared {
         }
     }
 
-    /// A job was run: counts it, and notifies its token. `class`: that of a worker's job, which counts as running no longer.
+    /// Counts a job that was run, and notifies its token. `class` is Some for a worker's job, which no longer counts as
+    /// running.
     pub(super) fn on_run(&self, class: Option<WorkClass>, outcome: RunOutcome) {
         {
             let mut state = self.state();
@@ -247,7 +249,7 @@ impl Shared {
             }
             state.count(outcome);
         }
-        // After the count: the owner finds a job counted when it is notified of its end.
+        // After counting, so that the reactor finds the job counted when it is notified.
         if let RunOutcome::Ended {
             notify: Some(token),
             ..
@@ -257,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// The next job; None when the worker has been idle for the idle time, or when the pool was dropped.
+    /// The next job; None once the worker has been idle for the idle time, or the pool was dropped.
     fn next(&self) -> Option<(Queued, WorkClass)> {
         let mut state = self.state();
         loop {
@@ -284,7 +286,7 @@ impl Shared {
         None
     }
 
-    /// Notifies all tokens that wait for capacity of a class that has some now.
+    /// Notifies all tokens waiting for a class that has capacity now.
     fn notify_capacity_waiters(&self, mut state: MutexGuard<'_, State>) {
         let waiters = state.take_capacity_waiters();
         self.wake_idle_worker(state);
@@ -293,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Wakes an idle worker if a job may begin. Otherwise futex(2) is not called: it costs a system call even if no thread
+    /// Wakes an idle worker if a job may begin. Otherwise skips futex(2), which costs a system call even when no thread
     /// waits.
     fn wake_idle_worker(&self, state: MutexGuard<'_, State>) {
         let needed = state.idle > 0 && state.startable() > 0;
@@ -304,7 +306,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is harmless: no foreign code runs under it, and no change of the state is ever half done.
+        // A poisoned lock is harmless: no foreign code runs under it, and no state change is ever half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

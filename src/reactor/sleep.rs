@@ -11,15 +11,15 @@ use crate::{
     handle::Handle,
 };
 
-/// How long to sleep before the kernel is asked again to take operations that it refused (`EAGAIN`, `EBUSY`).
+/// How long to sleep before retrying operations that the kernel refused (`EAGAIN`, `EBUSY`).
 const BUSY: Duration = Duration::from_millis(1);
 
 impl Reactor {
-    /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the
-    /// next timer, the next re-arm, or after `limit` (None: no limit). It submits the operations that were
-    /// started since the last [`Reactor::collect`], and does not block if one of them is over at once.
+    /// Prepares the half of a turn that blocks. The sleep ends with an event from the kernel, a notification from
+    /// another thread, the next timer, the next re-arm, or after `limit` (None: no limit). This submits the operations
+    /// started since the last [`Reactor::collect`]; if one completes at once, the sleep does not block.
     ///
-    /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
+    /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
         let idle =
@@ -36,8 +36,8 @@ impl Reactor {
         }
     }
 
-    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`]. If an outcome
-    /// is there, the sleep does not block, because no event of the kernel would end it.
+    /// Submits all queued operations before the sleep. If the kernel accepts only some, the sleep is limited to
+    /// [`BUSY`]. If there is an outcome, the sleep does not block, because no kernel event would end it.
     fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
         let Some(operations) = self.selector.operations() else {
             return limit;
@@ -63,16 +63,18 @@ impl Reactor {
     }
 }
 
-/// A prepared sleep: where to block, and for how long. It borrows nothing of the reactor.
+/// A prepared sleep: where to block, and for how long. It borrows nothing from the reactor.
 ///
-/// Another thread than the reactor's may block in it, and the reactor may be used meanwhile. Waits that begin then count at once.
-/// Collect after the block: a collect during it takes the events that would have ended it, or finds none of the kernel's (Windows).
+/// Another thread may block in it while the reactor is in use; waits that begin meanwhile take effect at once. Collect
+/// only after the block: a collect during it consumes the events that would have ended it, or finds none from the
+/// kernel (Windows).
 ///
-/// - If it is dropped without a block, nothing is lost: events and wakes end the next one.
-/// - There is one at a time. If there are more, a wake ends the blocks of all, but the first one that is dropped ends the time in
-///   which [`Handle::notify`] does: then only [`Handle::wake`] ends the others.
-/// - It may outlive its reactor. A block that began before lasts until [`Handle::wake`] or the timeout. A later one does so on
-///   Windows. On Unix it fails with `EBADF`, or sleeps on the file that has the number of the descriptor by then.
+/// - If it is dropped without blocking, nothing is lost: events and wakes end the next sleep.
+/// - Use one at a time. With more, a wake ends the blocks of all, but once the first one is dropped, [`Handle::notify`]
+///   no longer ends the others; only [`Handle::wake`] does.
+/// - It may outlive its reactor. A block in progress then lasts until [`Handle::wake`] or the timeout. A later block
+///   does so too on Windows; on Unix it fails with `EBADF`, or sleeps on whatever file then has the descriptor's
+///   number.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,33 +94,35 @@ impl Reactor {
 pub struct Sleep {
     descriptor: Option<Descriptor>,
     timeout: Option<Duration>,
-    /// Dropping the sleep calls `Handle::finish_sleep`, after `Handle::prepare_sleep`.
+    /// Dropping the sleep calls `Handle::finish_sleep`, to match `Handle::prepare_sleep`.
     handle: Handle,
 }
 
 impl Sleep {
-    /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event. None
-    /// where the platform has none; see [`Driver::descriptor`](crate::Driver::descriptor).
+    /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event.
+    /// None on platforms without one; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.descriptor
     }
 
-    /// How long to sleep at most, counted from the preparation; None: without limit.
+    /// The maximum length of the sleep, counted from its preparation; None: no limit.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, until a signal arrives (Unix), or for the
-    /// timeout, never less.
+    /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, a signal arrives (Unix), or the
+    /// timeout elapses, never less.
     ///
-    /// On Linux, Android and FreeBSD the timeout counts nanoseconds (ppoll(2)). Elsewhere it is rounded up to milliseconds. On Windows
-    /// it is over with a tick of the system's clock, as all waits there: each 15.6 ms, or as often as `timeBeginPeriod` has set.
+    /// On Linux, Android and FreeBSD the timeout has nanosecond resolution (ppoll(2)). Elsewhere it is rounded up to
+    /// milliseconds. On Windows it ends on a tick of the system clock, like all waits there: every 15.6 ms, or as set
+    /// by `timeBeginPeriod`.
     ///
     /// It collects no events: the next [`Reactor::collect`](crate::Reactor::collect) does.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed; those of [`Wake::block`](crate::Wake::block), where it has none.
+    /// `EBADF` if the driver's descriptor was closed; without a descriptor, those of
+    /// [`Wake::block`](crate::Wake::block).
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
             Some(descriptor) => sleep_on(descriptor, self.timeout),

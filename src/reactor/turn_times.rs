@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
 
-/// Turns that are over within this time are counted together.
+/// Turns that end within this time are recorded together.
 const BATCH: Duration = Duration::from_millis(1);
 
-/// How long the turns of a reactor were, how long it slept, and how late its timers were. It costs no reading of the clock.
+/// How long a reactor's turns took, how long it slept, and how late its timers were. It never reads the clock itself.
 ///
 /// A turn lasts from one [`Reactor::collect`](crate::Reactor::collect) to the next, or to a
-/// [`Reactor::sleep`](crate::Reactor::sleep) that is not cut short. The first one began when the reactor was
-/// opened. Of turns that follow one another within a millisecond only the mean length is recorded, so that a short turn
-/// costs one comparison.
+/// [`Reactor::sleep`](crate::Reactor::sleep) that is not cut short. The first began when the reactor was opened. For
+/// turns that follow one another within a millisecond only the mean is recorded, so that a short turn costs one
+/// comparison.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct TurnTimes {
     opened_at: Instant,
     asleep: Duration,
     asleep_since: Option<Instant>,
-    /// The turns since `batch_began` that are not recorded yet. All of them ended before `batch_ends`.
+    /// Turns since `batch_began` not recorded yet. All ended before `batch_ends`.
     batched: u64,
     batch_began: Instant,
     batch_ends: Instant,
@@ -51,7 +51,7 @@ impl TurnTimes {
         }
     }
 
-    /// A collect begins; the one before began at `before`.
+    /// Called when a collect begins; the previous one began at `before`.
     #[inline(always)] // a comparison and an addition, unless the loop has slept or a millisecond has passed
     pub(super) fn on_collect(&mut self, before: Instant, now: Instant) {
         if now < self.batch_ends {
@@ -84,7 +84,7 @@ impl TurnTimes {
         }
     }
 
-    /// A sleep begins; the collect before it began at `before`.
+    /// Called when a sleep begins; the collect before it began at `before`.
     pub(super) fn begin_sleep(&mut self, before: Instant, now: Instant) {
         if self.asleep_since.is_none() {
             self.end_batch(before);
@@ -93,7 +93,7 @@ impl TurnTimes {
         }
     }
 
-    /// Whether a sleep has begun that no collect has ended.
+    /// Whether a sleep is in progress, not yet ended by a collect.
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep_since.is_some()
     }
@@ -108,7 +108,7 @@ impl TurnTimes {
         &self.lateness
     }
 
-    /// How long the reactor has slept so far, a sleep that goes on included.
+    /// How long the reactor has slept so far, including a sleep in progress.
     pub fn asleep(&self, now: Instant) -> Duration {
         let sleep = self
             .asleep_since

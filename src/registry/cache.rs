@@ -1,4 +1,4 @@
-//! What is registered and cached of one descriptor.
+//! The registration and cached readiness of one descriptor.
 
 use crate::{
     event::Ready,
@@ -7,14 +7,14 @@ use crate::{
     token::Token,
 };
 
-/// The newest registration of a descriptor, and its cached readiness. Sets of directions are bits of [`Interest`].
+/// A descriptor's newest registration and its cached readiness. Sets of directions are bits of [`Interest`].
 ///
 /// While nothing is registered, the owner is unknown and all sets are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cache {
     owner: OwnerId,
-    /// The generation of the newest registration's token. It goes up with each call to the driver and at the end of the
-    /// registration, so that events of older registrations are recognised.
+    /// The generation of the newest registration's token. It increases with each driver call and when the registration
+    /// ends, so that events of older registrations are detected.
     generation: u32,
     /// The generation of the descriptor's newest wait.
     wait: u32,
@@ -22,13 +22,13 @@ pub(crate) struct Cache {
     /// Ready and drained directions. No direction is both.
     ready: u8,
     drained: u8,
-    /// The directions that are drained only because of a short count.
+    /// The directions that count as drained only because of a short count.
     assumed: u8,
-    /// The directions that were reported while no wait asked for them.
+    /// Directions reported while no wait asked for them.
     spurious: u8,
     /// The kernel has reported a closed reading half, a hang-up or an error.
     hung_up: bool,
-    /// Short counts say nothing: the file has boundaries between messages.
+    /// Ignore short counts: the file has message boundaries.
     ignores_short: bool,
 }
 
@@ -46,26 +46,26 @@ impl Cache {
         Interest::from_bits(self.registered)
     }
 
-    /// The generation of a wait that begins.
+    /// The generation for a new wait.
     #[inline]
     pub(crate) fn next_wait(&mut self) -> u32 {
         self.wait = self.wait.wrapping_add(1);
         self.wait
     }
 
-    /// Is this the token of the newest registration?
+    /// Whether this is the token of the newest registration.
     pub(crate) fn is_current(&self, token: Token) -> bool {
         self.generation == token.generation()
     }
 
-    /// Is this the owner that the cache is about? False for the unknown owner.
+    /// Whether the cache belongs to this owner. False for the unknown owner.
     pub(crate) fn is_owner(&self, owner: OwnerId) -> bool {
         self.owner == owner && owner != OwnerId::UNKNOWN
     }
 
-    /// Are all these directions drained?
+    /// Whether all these directions are drained.
     ///
-    /// The unknown owner has no drained direction, so the owners need only be equal.
+    /// The unknown owner has no drained directions, so comparing the owners is enough.
     #[inline]
     pub(crate) fn is_drained(&self, owner: OwnerId, interest: Interest) -> bool {
         self.owner == owner && interest.bits() & !self.drained == 0
@@ -82,7 +82,8 @@ impl Cache {
         };
     }
 
-    /// The same file has another owner. Whether it has boundaries is a fact of the file.
+    /// Hands the registration to another owner of the same file. Whether the file has message boundaries does not
+    /// change.
     pub(crate) fn change_owner(&mut self, owner: OwnerId) {
         *self = Self {
             owner,
@@ -94,8 +95,7 @@ impl Cache {
         };
     }
 
-    /// The same registration under a newer token and with this interest. Directions that are no longer registered lose what
-    /// was cached of them.
+    /// Changes token and interest of the registration. Directions no longer registered lose their cached readiness.
     pub(crate) fn adjust(&mut self, token: Token, interest: Interest) {
         self.generation = token.generation();
         self.registered = interest.bits();
@@ -114,7 +114,7 @@ impl Cache {
         };
     }
 
-    /// The kernel has reported an event.
+    /// Applies an event that the kernel reported.
     pub(crate) fn observe(&mut self, ready: Ready) {
         let answered = ready.directions();
         self.ready |= answered & self.registered;
@@ -123,7 +123,7 @@ impl Cache {
         self.hung_up |= ready.is_hung_up();
     }
 
-    /// The owner has made a system call with this outcome.
+    /// Applies the outcome of a system call by the owner.
     #[inline]
     pub(crate) fn attempted(&mut self, interest: Interest, attempt: Attempt) {
         let bits = interest.bits() & self.registered;
@@ -139,22 +139,23 @@ impl Cache {
         self.assumed = self.assumed & !bits | assumed;
     }
 
-    /// Is a direction drained only because of a short count?
+    /// Whether a direction is drained only because of a short count.
     pub(crate) fn is_assumed(&self) -> bool {
         self.assumed != 0
     }
 
-    /// The poll after a re-arm has reported these directions. If one of them was assumed drained, short counts say nothing.
+    /// Applies what the poll after a re-arm reported. If it found a direction ready that was assumed drained, short
+    /// counts are ignored from now on.
     pub(crate) fn doubt(&mut self, ready: Ready) {
         self.ignores_short |= ready.reported() & self.assumed != 0;
     }
 
-    /// The registered ones of these directions that an event reports.
+    /// Those of the registered directions that an event reports.
     pub(crate) fn reported(&self, ready: Ready) -> u8 {
         ready.reported() & self.registered
     }
 
-    /// Notes these directions as spurious. Returns those that were noted before.
+    /// Notes these directions as spurious. Returns those noted before.
     pub(crate) fn note_spurious(&mut self, directions: u8) -> u8 {
         let again = self.spurious & directions;
         self.spurious |= directions;

@@ -1,9 +1,9 @@
-//! What is cached of a descriptor, and for which owner.
+//! A descriptor's cached readiness, and whose it is.
 
-/// The number of the object that owns a descriptor.
+/// Identifies the object that owns a descriptor.
 ///
-/// The kernel reuses descriptor numbers. Cached readiness is therefore used only if the owner that asks is the owner that it
-/// was cached for. A caller numbers its objects from 1 and never uses a number twice.
+/// The kernel reuses descriptor numbers, so cached readiness is used only for the owner it was cached for. Callers
+/// number their objects from 1 and never reuse a number.
 ///
 /// ```
 /// use reactor::{OwnerId, Source};
@@ -19,11 +19,11 @@
 pub struct OwnerId(pub u64);
 
 impl OwnerId {
-    /// No known owner: cached readiness is not used, and each wait makes a system call.
+    /// No known owner: the cache is not used, and each wait makes a system call.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// What is cached of one direction of a descriptor.
+/// The cached readiness of one direction of a descriptor.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -41,14 +41,14 @@ pub enum CachedReadiness {
     /// Nothing is cached: only a system call can tell.
     #[default]
     Unknown,
-    /// The kernel has reported the direction, and no attempt has found it drained since.
+    /// The kernel reported the direction, and no attempt has found it drained since.
     Ready,
-    /// The last attempt found the direction drained, and the kernel has not reported it since: an attempt would fail with
-    /// `EAGAIN`.
+    /// The last attempt found the direction drained, and the kernel has not reported it since: an attempt would fail
+    /// with `EAGAIN`.
     Drained,
 }
 
-/// What is cached of a descriptor.
+/// The cached readiness of a descriptor.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -71,7 +71,7 @@ pub struct DescriptorReadiness {
     pub hung_up: bool,
 }
 
-/// The outcome of a non-blocking system call that the caller has made.
+/// The outcome of a caller's non-blocking system call.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -88,13 +88,13 @@ pub struct DescriptorReadiness {
 pub enum Attempt {
     /// It failed with `EAGAIN`: the direction is drained.
     WouldBlock,
-    /// It moved fewer bytes than it had room for. On a stream this means drained, unless a hang-up was reported: the end of
-    /// a closed stream follows its last bytes without a further event.
+    /// It moved fewer bytes than asked. On a stream this means drained, unless a hang-up was reported: the end of a
+    /// closed stream follows its last bytes without a further event.
     ///
-    /// For streams only (TCP, Unix stream sockets, pipes). A datagram is short of its buffer without being the last one. Some
-    /// streams have boundaries all the same: urgent data, and in the Unix domain passed descriptors and credentials. The bytes
-    /// behind the first one are found by [`Selector::rearm`](crate::Selector::rearm), and further short counts of this
-    /// registration are ignored.
+    /// Use for streams only (TCP, Unix stream sockets, pipes): a datagram shorter than the buffer need not be the last
+    /// one. Some streams have boundaries all the same: urgent data and, for Unix sockets, passed descriptors and
+    /// credentials. [`Selector::rearm`](crate::Selector::rearm) finds the bytes behind the first boundary, and further
+    /// short counts of that registration are ignored.
     Short,
     /// It filled its buffer or wrote all its bytes: there may be more.
     Complete,

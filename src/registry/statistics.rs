@@ -14,26 +14,26 @@
 pub struct Statistics {
     /// Waits started.
     pub waits: u64,
-    /// Waits that needed no system call, because all their directions were drained.
+    /// Waits that made no system call, because all their directions were drained.
     pub skipped: u64,
     /// Descriptors registered with the kernel.
     pub registered: u64,
-    /// Registrations armed again, with the same interest or another.
+    /// Registrations re-armed, with the same or another interest.
     pub rearmed: u64,
-    /// Registrations that the kernel no longer had, and that were made again.
+    /// Registrations that the kernel no longer had and that were added again.
     pub renewed: u64,
     /// Registrations ended by [`Selector::deregister`](crate::Selector::deregister), or because of spurious events.
     pub deregistered: u64,
-    /// Registrations that end when the owner closes the descriptor; see
+    /// Registrations that ended when the owner closed the descriptor; see
     /// [`Selector::note_close`](crate::Selector::note_close).
     pub closed: u64,
     /// Polls of the driver.
     pub polls: u64,
     /// Events that the kernel reported.
     pub events: u64,
-    /// Events of an older generation of a registration. They were dropped.
+    /// Events of an older registration generation, which were dropped.
     pub stale: u64,
-    /// Events of a direction that no wait asked for.
+    /// Events for directions that no wait asked for.
     pub spurious: u64,
 }
 

@@ -1,8 +1,8 @@
-//! The number of a wait, and the result of starting one.
+//! Wait ids, and the result of starting a wait.
 
 use crate::interest::Interest;
 
-/// The number of one wait, valid until [`Selector::end`](crate::Selector::end). Afterwards it refers to no wait.
+/// Identifies a wait until [`Selector::end`](crate::Selector::end); afterwards it refers to no wait.
 ///
 /// ```
 /// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
@@ -39,8 +39,8 @@ pub struct WaitId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a pending wait has to be ended"]
 pub enum Wait {
-    /// The kernel does not poll this kind of descriptor (a regular file, a directory): it is always ready for this.
+    /// The kernel cannot poll this kind of descriptor (a regular file, a directory), so it is always ready for this.
     Ready(Interest),
-    /// An event with the token will come. The wait must be ended once, with or without its event.
+    /// An event with the token will follow. End the wait exactly once, with or without its event.
     Pending(WaitId),
 }

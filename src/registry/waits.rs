@@ -8,16 +8,16 @@ use crate::{
     token::Token,
 };
 
-/// The waits for one descriptor, oldest first. Most descriptors have one at a time.
+/// The waits for one descriptor, oldest first. Usually there is only one.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     first: Pending,
-    /// Waits that began while there was another one. Once allocated, the memory is kept for the next ones.
+    /// Waits that began while another was pending. Once allocated, the memory is kept.
     #[expect(clippy::box_collection, reason = "an entry is a cache line")]
     further: Option<Box<VecDeque<Pending>>>,
 }
 
-/// One wait, unanswered or answered, or the room for one.
+/// One wait, unanswered or answered, or an empty slot for one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     token: Token,
@@ -26,9 +26,9 @@ pub(crate) struct Pending {
     generation: u32,
     /// Empty until it is answered.
     answer: Ready,
-    /// The bits of what it waits for; 0 if it is answered or has ended.
+    /// The bits it waits for; 0 once it is answered or has ended.
     asked: u8,
-    /// How often it was armed again.
+    /// How often it was re-armed.
     rearms: u8,
 }
 
@@ -63,7 +63,7 @@ impl Pending {
         self.rearms = 0;
     }
 
-    /// True if this answers it.
+    /// Whether `ready` answers it.
     fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
         if self.asked & ready.directions() == 0 {
             return false;
@@ -82,7 +82,7 @@ impl Pending {
 }
 
 impl Waits {
-    /// A wait begins. Generations go up from wait to wait.
+    /// Starts a wait. Generations increase.
     #[inline]
     pub(crate) fn begin(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         if self.first.is_free() && self.further.is_none() {
@@ -92,7 +92,7 @@ impl Waits {
         }
     }
 
-    #[inline(never)] // most waits are the only one
+    #[inline(never)] // rare: most waits are the only one
     fn begin_further(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         let further = self.further.get_or_insert_default();
         if further.is_empty() && self.first.is_free() {
@@ -103,7 +103,7 @@ impl Waits {
         further.push_back(wait);
     }
 
-    /// Answers each wait for one of these directions, and appends its event. False if there is none.
+    /// Answers each wait for one of these directions, and appends its event. False if there are none.
     pub(crate) fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
         if self.further.is_some() {
             return self.answer_all(ready, events);
@@ -111,13 +111,14 @@ impl Waits {
         self.first.answer(ready, events)
     }
 
-    #[inline(never)] // most waits are the only one
+    #[inline(never)] // rare: most waits are the only one
     fn answer_all(&mut self, ready: Ready, events: &mut Events) -> bool {
         let answered = self.all_mut().map(|wait| wait.answer(ready, events));
         answered.fold(false, |any, is_answered| any | is_answered)
     }
 
-    /// Answers each wait outside an event that `answer` answers, or with what it asked for if that is None. Returns the generations.
+    /// Answers waits outside an event: those that `answer` answers, or if it is None all of them, each with what it
+    /// asked for. Returns their generations.
     pub(crate) fn abandon(&mut self, answer: Option<Ready>) -> impl Iterator<Item = u32> {
         let directions = answer.map_or(u8::MAX, Ready::directions);
         let waiting = self
@@ -130,7 +131,7 @@ impl Waits {
         })
     }
 
-    /// The event of a wait that is answered and has not ended.
+    /// The event of a wait that is answered but has not ended.
     pub(crate) fn answered(&mut self, generation: u32) -> Option<Event> {
         let wait = match self.place(generation) {
             Some(place) => self.further.as_ref()?.get(place)?,
@@ -140,7 +141,7 @@ impl Waits {
         (wait.generation == generation && !ready.is_empty()).then_some(Event { token, ready })
     }
 
-    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
+    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or has already ended.
     #[inline]
     pub(crate) fn end(&mut self, generation: u32) -> Ready {
         if self.first.generation == generation {
@@ -149,7 +150,7 @@ impl Waits {
         self.end_further(generation)
     }
 
-    #[inline(never)] // most waits are the only one
+    #[inline(never)] // rare: most waits are the only one
     fn end_further(&mut self, generation: u32) -> Ready {
         let wait = self.place(generation).and_then(|place| {
             let further = self.further.as_mut()?;
@@ -158,7 +159,7 @@ impl Waits {
         wait.map_or(Ready::EMPTY, |wait| wait.answer)
     }
 
-    /// The place of a wait among the further ones.
+    /// The index of a wait in `further`.
     fn place(&self, generation: u32) -> Option<usize> {
         let further = self.further.as_ref()?;
         let oldest = further.front()?.generation;
@@ -167,13 +168,13 @@ impl Waits {
         place.ok()
     }
 
-    /// When the oldest unanswered wait was last armed, and how often it was armed again.
+    /// When the oldest unanswered wait was last armed, and how often it was re-armed.
     pub(crate) fn idle_since(&self) -> Option<(Instant, u8)> {
         let oldest = self.unanswered().next()?;
         Some((oldest.armed?, oldest.rearms))
     }
 
-    /// All waits are armed again.
+    /// Records that all waits were re-armed.
     pub(crate) fn rearm(&mut self, now: Instant) {
         for wait in self.all_mut() {
             wait.armed = Some(now);
@@ -234,7 +235,7 @@ mod tests {
     fn waits_keep_their_order_and_end_once() {
         let mut waits = Subject(Waits::default(), Instant::now());
         for generation in [u32::MAX - 1, u32::MAX, 0, 1] {
-            waits.begin(generation); // Generations wrap.
+            waits.begin(generation); // generations wrap
         }
         assert_eq!(waits.tokens(), [u32::MAX - 1, u32::MAX, 0, 1]);
         assert_eq!(waits.0.end(0), Ready::EMPTY);

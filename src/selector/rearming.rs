@@ -1,4 +1,4 @@
-//! Waits that get no event are armed again at intervals; see the last table of [`registration`](super::registration).
+//! Re-arms waits that get no event, at intervals; see the last table of [`registration`](super::registration).
 
 use std::{
     io,
@@ -7,9 +7,9 @@ use std::{
 
 use crate::{event::Events, selector::Selector};
 
-/// How long a descriptor's oldest wait stays unanswered before the descriptor is armed again, for the first time and later. This
-/// repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`] or
-/// [`Selector::replaced`].
+/// How long a descriptor's oldest wait stays unanswered before the descriptor is re-armed, the first time and later.
+/// This repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`]
+/// or [`Selector::replaced`].
 const INTERVALS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
@@ -18,24 +18,24 @@ const INTERVALS: [Duration; 5] = [
     Duration::from_millis(25_600),
 ];
 
-/// The most descriptors that one call arms: a turn with very many idle waits is to delay no event for long.
+/// The most descriptors that one call arms, so that a turn with very many idle waits delays no event for long.
 const MOST: usize = 256;
 
-/// When idle waits are searched for.
+/// When to search for idle waits.
 #[derive(Debug, Default)]
 pub(super) struct Rearming {
-    /// No wait is due before; None if there is none. Waits that have ended meanwhile are still counted.
+    /// No wait is due before this; None if there are no waits. May still count waits that have ended.
     pub(super) next: Option<Instant>,
-    /// Has a wait begun since the last search?
+    /// Whether a wait has begun since the last search.
     has_recent: bool,
-    /// The slot at which the next search begins: the last one has stopped there.
+    /// The slot at which the last search stopped and the next begins.
     start: u32,
-    /// Slots with a direction that is assumed drained, which the last search has armed, until the poll after it is over.
+    /// Slots with a direction assumed drained that the last search armed, until the following poll.
     pub(super) assumed: Vec<u32>,
 }
 
 impl Rearming {
-    /// A wait begins.
+    /// Called when a wait begins.
     #[inline]
     pub(super) fn begin(&mut self, now: Instant) {
         if !self.has_recent {
@@ -43,7 +43,7 @@ impl Rearming {
         }
     }
 
-    #[inline(never)] // once in 100 ms
+    #[inline(never)] // runs every 100 ms
     fn begin_first(&mut self, now: Instant) {
         self.has_recent = true;
         self.is_due_at(now.checked_add(INTERVALS[0]));
@@ -54,7 +54,7 @@ impl Rearming {
     }
 }
 
-/// How long a wait lasts from one re-arm to the next, after so many.
+/// How long a wait that was re-armed `rearms` times waits for its next re-arm.
 fn interval(rearms: u8) -> Duration {
     INTERVALS[usize::from(rearms).min(INTERVALS.len() - 1)]
 }
@@ -80,7 +80,7 @@ impl Selector {
     fn rearm_due(&mut self, now: Instant) {
         let slots = self.registry.len();
         let start = std::mem::take(&mut self.rearming.start).min(slots);
-        // Waits that begin one after the other do not each cause a search.
+        // Waits that begin in succession must not each cause a search.
         let soonest = now.checked_add(INTERVALS[0]);
         self.rearming.has_recent = false;
         self.rearming.next = None;
@@ -89,7 +89,7 @@ impl Selector {
             let Some((armed, rearms)) = self.idle_since(slot) else {
                 continue;
             };
-            // When the thread is awake for one wait, it also arms those that are due soon.
+            // While the thread is awake for one wait, it also arms those due soon.
             let enough = match rearms {
                 0 => interval(0),
                 _ => interval(rearms) * 3 / 4,
@@ -103,7 +103,7 @@ impl Selector {
                 rearmed += 1;
                 self.rearm_slot(slot, now);
             }
-            // None if this has answered all waits.
+            // None if this answered all waits.
             if let Some((armed, rearms)) = self.idle_since(slot) {
                 let due = armed.checked_add(interval(rearms));
                 self.rearming.is_due_at(due.max(soonest));
@@ -111,7 +111,7 @@ impl Selector {
         }
     }
 
-    /// When the descriptor's oldest unanswered wait was last armed, and how often it was armed again.
+    /// When the descriptor's oldest unanswered wait was last armed, and how often it was re-armed.
     fn idle_since(&self, slot: u32) -> Option<(Instant, u8)> {
         self.registry.get(slot)?.waits.idle_since()
     }
@@ -121,7 +121,7 @@ impl Selector {
         entry.waits.rearm(now);
         let is_assumed = entry.cache.is_assumed();
         if let Some(registered) = entry.cache.registered() {
-            // On an error, all waits are answered: their own system calls will meet it.
+            // On error all waits are answered: their own system calls will return it.
             let renewed = self.renew(slot, registered);
             if is_assumed && renewed.is_ok() {
                 self.rearming.assumed.push(slot);

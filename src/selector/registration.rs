@@ -1,14 +1,14 @@
-//! How a selector registers, and what an event changes.
+//! How a selector registers descriptors, and what events change.
 //!
-//! A registration outlives its wait, so most waits find one. A wait that follows an `EAGAIN` of the caller needs no system
-//! call. The tables below are the whole state machine. `tests/registry_model.rs` reads them, and compares them with the calls of
-//! random programs.
+//! A registration outlives its wait, so most waits find one. A wait that follows the caller's `EAGAIN` needs no system
+//! call. The tables below are the whole state machine; `tests/registry_model.rs` reads them and compares them with the
+//! calls of random programs.
 //!
 //! # Terms
 //!
-//! - **Generation**: each call that arms a descriptor does so under the next generation of its token. The kernel may hold
-//!   several registrations for one number, because a duplicate keeps the file of a closed descriptor open. Only events of
-//!   the newest generation are accepted.
+//! - **Generation**: each call that arms a descriptor uses the next generation of its token. The kernel may hold
+//!   several registrations for one number, because a duplicate keeps the file of a closed descriptor open. Only events
+//!   of the newest generation are accepted.
 //! - **New registration**: the cached readiness is cleared, the owner is set, the waits are kept.
 //! - **Cleared**: nothing is registered and nothing is cached.
 //! - **Wanted**: the directions that an unanswered wait asks for.
@@ -45,7 +45,7 @@
 //! | a direction that is noted as spurious | none for it           | narrowed                            | reregister(the rest) |
 //! | all registered directions, noted as spurious | none           | cleared                             | deregister |
 //!
-//! A wait for a direction, and an attempt by the same owner, removes the note "spurious" from the direction.
+//! A wait for a direction, or an attempt by the same owner, removes its "spurious" mark.
 //!
 //! # An attempt, a close, a replaced file, a wait without an event
 //!
@@ -64,14 +64,15 @@
 //! | rearm, when the oldest wait is due | something                | as the driver's answer above        | reregister(registered) |
 //! | the poll right after it reports a direction that is assumed drained | something | short counts are ignored, and as any event | as any event |
 //!
-//! A descriptor whose oldest wait gets no event is armed again, and the kernel reports what is ready: first after 100 to 200 ms,
-//! then at intervals that grow up to 25.6 s, so that no wait depends on one re-arm. A long wait costs at most one system call in
-//! 19 s (3/4 of the longest interval). The entries are searched for such waits at most every 100 ms while new waits begin, and
-//! otherwise when the next one is due.
+//! A descriptor whose oldest wait gets no event is re-armed, and the kernel reports what is ready: first after 100 to
+//! 200 ms, then at intervals that grow to 25.6 s, so that no wait depends on a single re-arm. A long wait costs at most
+//! one system call in 19 s (3/4 of the longest interval). While new waits begin, entries are searched for such waits at
+//! most every 100 ms; otherwise only when the next one is due.
 //!
-//! After a short count a direction is assumed to be drained. If a re-arm then finds data, the kernel has stopped at a boundary
-//! between messages. It will do so again, so later short counts of this registration are ignored. This concerns the file and not
-//! its owner: it holds for the next owner as well, if the kernel answers that the number still has the same file.
+//! After a short count, a direction is assumed drained. If a re-arm then finds data, the kernel had stopped at a
+//! message boundary. It will do so again, so later short counts of this registration are ignored. That is a property of
+//! the file, not of its owner: it still holds for the next owner if the kernel answers that the number still has the
+//! same file.
 
 use std::{io, time::Instant};
 
@@ -87,7 +88,7 @@ use crate::{
 
 impl Selector {
     /// Starts a wait whose directions are not all drained.
-    #[inline(never)] // most waits are for drained directions
+    #[inline(never)] // rare: most waits are for drained directions
     pub(super) fn arm(
         &mut self,
         descriptor: Descriptor,
@@ -113,7 +114,7 @@ impl Selector {
         Ok(Wait::Pending(entry.begin(slot, token, asked, now)))
     }
 
-    /// Makes a new registration. False if the kernel does not poll the descriptor.
+    /// Makes a new registration. False if the kernel cannot poll the descriptor.
     fn register(
         &mut self,
         descriptor: Descriptor,
@@ -122,7 +123,7 @@ impl Selector {
         asked: Interest,
     ) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
-        // The kernel accepts the number before an entry is allocated for it.
+        // An entry is allocated only after the kernel has accepted the number.
         if driver.register(descriptor, token, asked)? == Registration::Unpollable {
             return Ok(false);
         }
@@ -132,7 +133,7 @@ impl Selector {
         Ok(true)
     }
 
-    /// Registers again for another owner, who may have another file. False if the kernel does not poll the descriptor.
+    /// Reregisters for another owner, whose file may be different. False if the kernel cannot poll the descriptor.
     fn change_owner(&mut self, slot: u32, owner: OwnerId, asked: Interest) -> io::Result<bool> {
         let wanted = asked.bits() | self.registry.claim(slot).waits.wanted();
         let is_polled = self.renew(slot, Interest::from_bits(wanted).unwrap_or(asked))?;
@@ -142,8 +143,8 @@ impl Selector {
         Ok(is_polled)
     }
 
-    /// Registers again with this interest. False if the kernel does not poll the descriptor any more. After this, and after
-    /// an error, the cache is cleared and all waits are answered.
+    /// Reregisters with this interest. False if the kernel can no longer poll the descriptor. Then, and after an error,
+    /// the cache has been cleared and all waits answered.
     pub(super) fn renew(&mut self, slot: u32, interest: Interest) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
         let cache = &mut self.registry.claim(slot).cache;
@@ -171,26 +172,26 @@ impl Selector {
 
     /// Ends the registration and answers its waits with an error.
     pub(super) fn end_registration(&mut self, slot: u32) {
-        // If the kernel refuses, later events have an old generation and are dropped.
+        // If the kernel refuses, later events carry an old generation and are dropped.
         _ = self.driver.get_mut().deregister(Registry::descriptor(slot));
         self.statistics.deregistered += 1;
         self.abandon(slot, Some(Ready::ERROR));
     }
 
-    /// Clears the cache and answers the waits: with `answer`, or with what each asked for if it is None.
+    /// Clears the cache and answers the waits: with `answer`, or, if it is None, each with what it asked for.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         self.answer_outside(slot, answer);
         self.registry.claim(slot).cache.clear();
     }
 
-    /// Answers the waits for these directions, or with what each asked for if it is None.
+    /// Answers waits outside an event: with `answer`, or, if it is None, each with what it asked for.
     pub(super) fn answer_outside(&mut self, slot: u32, answer: Option<Ready>) {
         let answered = self.registry.claim(slot).waits.abandon(answer);
         let ids = answered.map(|generation| WaitId { slot, generation });
         self.answered.extend(ids);
     }
 
-    /// Applies an event that [`Registry::answer`] has not taken.
+    /// Applies an event that [`Registry::answer`] did not accept.
     pub(super) fn event(&mut self, event: Event, events: &mut Events) {
         self.statistics.events += 1;
         let Event { token, ready } = event;
@@ -205,7 +206,7 @@ impl Selector {
         }
         entry.cache.observe(ready);
         if entry.waits.answer(ready, events) {
-            // A spurious direction in an event that answers a wait has caused no wake-up of its own.
+            // A spurious direction in an event that also answers a wait did not cause an extra wake-up.
             return;
         }
         let reported = entry.cache.reported(ready);
@@ -216,7 +217,8 @@ impl Selector {
         }
     }
 
-    /// No wait asks for these reported directions. The first time they are noted, the second time their registration ends.
+    /// Handles reported directions that no wait asks for: marks them the first time, ends their registration the second
+    /// time.
     fn note_spurious(&mut self, slot: u32, directions: u8) {
         self.statistics.spurious += 1;
         let cache = &mut self.registry.claim(slot).cache;
@@ -224,7 +226,7 @@ impl Selector {
         let rest = cache.registered().map_or(0, Interest::bits) & !again;
         match Interest::from_bits(rest) {
             _ if again == 0 => {}
-            // On an error, all waits are answered: their own system calls will meet it.
+            // On error all waits are answered: their own system calls will return it.
             Some(rest) => _ = self.renew(slot, rest),
             None => self.end_registration(slot),
         }

@@ -1,4 +1,4 @@
-//! Unix: the queue has a descriptor, on which a thread sleeps without the driver.
+//! Unix: the queue has a descriptor, on which a thread can sleep without borrowing the driver.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use mio::{Registry, event::Event};
 use super::Sources;
 use crate::driver::Wake;
 
-/// mio's `Poll`, and the memory for its events.
+/// mio's `Poll` and its event buffer.
 pub(super) struct Queue {
     poll: mio::Poll,
     events: mio::Events,
@@ -25,27 +25,27 @@ impl Queue {
         })
     }
 
-    #[inline(always)] // in each turn
+    #[inline(always)] // runs every turn
     pub(super) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
     /// Polls for at most `timeout`.
-    #[inline(always)] // in each turn
+    #[inline(always)] // runs every turn
     pub(super) fn poll(
         &mut self,
         _sources: &mut Sources,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         match timeout {
-            // The poll of every turn: of a constant, mio computes no milliseconds.
+            // Polled every turn: given a constant, mio skips the conversion to milliseconds.
             Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
             _ => self.poll.poll(&mut self.events, timeout),
         }
     }
 
-    /// What the last poll has found.
-    #[inline(always)] // in each turn
+    /// The events of the last poll.
+    #[inline(always)] // runs every turn
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.iter()
     }
@@ -54,7 +54,7 @@ impl Queue {
         Some(self.poll.as_raw_fd())
     }
 
-    /// What to sleep on. Nothing is to be armed: an event leaves its registration armed.
+    /// The descriptor to sleep on. Nothing needs arming: registrations stay armed after an event.
     pub(super) fn prepare_sleep(&mut self, _sources: &mut Sources) -> Option<RawFd> {
         self.descriptor()
     }

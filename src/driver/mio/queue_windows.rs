@@ -1,9 +1,10 @@
-//! Windows: a completion port has no handle to wait for, so a thread that sleeps without the driver polls it.
+//! Windows: a completion port has no handle to wait on, so a thread that sleeps without borrowing the driver polls the
+//! port.
 //!
-//! mio's `Selector` (1.2.5, src/sys/windows/selector.rs) is polled by one thread at a time: `select2` asserts it. Other threads may
-//! register meanwhile. They queue the socket under a lock, and hand it to the kernel themselves while a thread polls
-//! (`update_sockets_events_if_polling`). So registrations go through a clone of the registry, and the poll itself is in the
-//! [`Port`], from which one thread takes it.
+//! Only one thread at a time may poll mio's `Selector` (1.2.5, src/sys/windows/selector.rs): `select2` asserts it.
+//! Other threads may register meanwhile: they queue the socket under a lock, and pass it to the kernel themselves if a
+//! thread is polling (`update_sockets_events_if_polling`). So registrations go through a clone of the registry, and the
+//! poll itself is in the [`Port`], from which one thread takes it.
 
 use std::{
     io, mem,
@@ -17,19 +18,19 @@ use mio::{Registry, event::Event};
 use super::Sources;
 use crate::driver::Wake;
 
-/// The longest timeout that is one to mio, 49 days: 2^32 - 1 ms are no limit.
+/// The longest finite timeout for mio, 49 days: it takes 2^32 - 1 ms as no limit.
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
 
-/// The port, and the registry beside it.
+/// The port and its registry.
 pub(super) struct Queue {
     registry: Registry,
     port: Arc<Port>,
     events: Vec<Event>,
 }
 
-/// None while a thread polls. The lock is held only to take the poll and to put it back.
+/// None while a thread polls. The lock is held only to take `Poll` out and put it back.
 ///
-/// tests/model does not run this: all that threads share is under the one lock, and a sleep may end for no reason.
+/// tests/model does not cover this: all shared state is under one lock, and a sleep may end spuriously.
 struct Port {
     poll: Mutex<Option<Poll>>,
     is_back: Condvar,
@@ -38,7 +39,7 @@ struct Port {
 struct Poll {
     poll: mio::Poll,
     events: mio::Events,
-    /// A sleep has ended with `events`, and the driver has not reported them.
+    /// A sleep ended with `events` that the driver has not reported yet.
     is_unreported: bool,
 }
 
@@ -50,7 +51,7 @@ impl Queue {
             port: Arc::new(Port {
                 poll: Mutex::new(Some(Poll {
                     poll,
-                    // Half of them: the other half is for what a sleep has left.
+                    // Half of the batch; the other half is for events left by a sleep.
                     events: mio::Events::with_capacity(room / 2),
                     is_unreported: false,
                 })),
@@ -64,7 +65,7 @@ impl Queue {
         &self.registry
     }
 
-    /// Takes the events that a sleep has left, and polls for at most `timeout`. While a thread sleeps, it does neither.
+    /// Collects the events left by a sleep, then polls for at most `timeout`. While a thread sleeps, it does neither.
     pub(super) fn poll(
         &mut self,
         sources: &mut Sources,
@@ -81,10 +82,10 @@ impl Queue {
             self.take_events(&poll, sources);
             timeout = Some(Duration::ZERO);
         }
-        let polled = poll.poll(timeout); // after an error there are no events
+        let polled = poll.poll(timeout); // no events after an error
         self.take_events(&poll, sources);
         self.port.put_back(poll);
-        // An event is reported once. An error that lasts comes again with the next poll.
+        // An event is reported only once. A persistent error recurs at the next poll.
         if is_left { Ok(()) } else { polled }
     }
 
@@ -95,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// What the last poll has found.
+    /// The events of the last poll.
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.iter()
     }
@@ -104,7 +105,7 @@ impl Queue {
         None
     }
 
-    /// None: a thread sleeps in the waker. A sleep polls the sockets that are armed now.
+    /// None: a thread sleeps in the waker. The sleep polls the sockets armed here.
     pub(super) fn prepare_sleep(&mut self, sources: &mut Sources) -> Option<RawSocket> {
         sources.arm_fired(&self.registry);
         None
@@ -119,8 +120,8 @@ impl Queue {
 }
 
 impl Poll {
-    /// Polls until there is an event, or for `timeout`. mio's poll may end before that: with the end of an operation that was
-    /// cancelled, and, as other waits of Windows do, up to a tick of the system's clock too early.
+    /// Polls until there is an event or `timeout` elapses. mio's poll may return early: when a cancelled operation
+    /// completes, or, like other waits on Windows, up to one tick of the system clock too soon.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut left = timeout;
@@ -146,7 +147,7 @@ impl Port {
     }
 }
 
-/// A completion packet wakes. What sleeps is the poll.
+/// Wakes by a completion packet; sleeps in the poll.
 pub(super) struct Waker {
     waker: mio::Waker,
     port: Arc<Port>,
@@ -160,7 +161,7 @@ impl Wake for Waker {
     fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
         let mut place = self.port.lock();
         let Some(mut poll) = place.take() else {
-            // Another thread sleeps: the end of its sleep is that of this one.
+            // Another thread is already sleeping; return when it does.
             let limit = timeout.unwrap_or(LONGEST);
             _ = self.port.is_back.wait_timeout(place, limit);
             return Ok(());

@@ -12,14 +12,14 @@ use crate::{
     token::Token,
 };
 
-/// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
-/// before its end.
+/// Whether the queue rejects files it cannot poll. epoll does (`EPERM`); kqueue accepts a regular file, but reports it
+/// only before its end.
 const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// What the driver keeps of registrations beside mio.
+/// Registration state that mio does not keep.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// The newest token of each descriptor that is registered for urgent data. It is nearly always empty.
+    /// The newest token of each descriptor registered for urgent data. Nearly always empty.
     urgent: HashMap<RawFd, Token>,
 }
 
@@ -38,7 +38,7 @@ impl Sources {
         }
         let mut source = SourceFd(&descriptor);
         let mut result = source.register(registry, number, asked);
-        // The registration that is found may end before it is changed, because another process or thread closes its file.
+        // Another process or thread may close the file, and so end the registration, between finding and changing it.
         for _ in 0..3 {
             result = match result {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -95,7 +95,7 @@ impl Sources {
             self.urgent.remove(&descriptor);
         }
         match SourceFd(&descriptor).deregister(registry) {
-            // The descriptor was closed, closed and reopened, or replaced by a regular file: it has no registration.
+            // The descriptor was closed, reopened or replaced by a regular file, so it has no registration.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     || matches!(error.raw_os_error(), Some(libc::EBADF | libc::EPERM)) =>
@@ -106,10 +106,10 @@ impl Sources {
         }
     }
 
-    /// Nothing: close(2) ends the registration.
+    /// Does nothing: close(2) ends the registration.
     pub(super) fn note_close(&mut self, _descriptor: RawFd) {}
 
-    /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
+    /// Removes READABLE from an urgent-data event if poll(2) finds no other data. mio reports both.
     pub(super) fn refine(&self, token: Token, ready: Ready) -> Ready {
         if !ready.contains(Ready::PRIORITY | Ready::READABLE) {
             return ready;
@@ -158,7 +158,7 @@ fn urgent_interest() -> io::Result<mio::Interest> {
     ))
 }
 
-/// Is this a regular file or a directory, which the queue would accept and then not report?
+/// Whether this is a regular file or a directory, which the queue would accept and then never report.
 fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
     if REFUSES_FILES {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Windows: sources are sockets. mio owns the sockets that it polls, so each one is wrapped without giving it away.
+//! Windows: sources are sockets. mio owns the sockets it polls, so each is wrapped without transferring ownership.
 
 use std::{
     collections::HashMap,
@@ -20,13 +20,13 @@ use crate::{
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
-/// The registered sockets. mio disarms a socket with the event that it reports. The next poll or sleep arms it again, which makes the
-/// driver level-triggered.
+/// The registered sockets. mio disarms a socket when it reports an event; the next poll or sleep re-arms it, which
+/// makes the driver level-triggered.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     sockets: HashMap<RawSocket, Registered>,
     tokens: HashMap<Token, RawSocket>,
-    /// Sockets that have fired since they were last armed. Some may have been registered anew, or deregistered, meanwhile.
+    /// Sockets that have fired since they were last armed. Some may have been reregistered or deregistered since.
     fired: Vec<RawSocket>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Sources {
 struct Registered {
     token: Token,
     interest: Interest,
-    /// None after an event, until it is armed again.
+    /// None from an event until the socket is re-armed.
     polled: Option<Borrowed>,
 }
 
-/// A socket of the caller that mio polls, wrapped as a type of mio. It is never closed here.
+/// A caller's socket wrapped in a mio type. Never closed here.
 #[derive(Debug)]
 struct Borrowed(ManuallyDrop<UdpSocket>);
 
@@ -68,7 +68,7 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         // SAFETY: the socket is taken once, here, and not used afterwards.
         let socket = unsafe { ManuallyDrop::take(&mut self.0) };
-        // This ends mio's poll of the socket and leaves the socket open.
+        // Ends mio's poll of the socket, and leaves the socket open.
         _ = socket.into_raw_socket();
     }
 }
@@ -93,7 +93,7 @@ impl Sources {
         Ok(Registration::Armed)
     }
 
-    /// Always registers again: mio polls the socket that was open at the registration, and the number may have been reused.
+    /// Always registers anew: mio polls the socket that was open at registration, and its number may have been reused.
     pub(super) fn reregister(
         &mut self,
         registry: &Registry,
@@ -115,8 +115,8 @@ impl Sources {
         Ok(())
     }
 
-    /// A socket that has fired is armed again by its number, which another handle may have by then. (Wine's server 10.0 ends if that is
-    /// one of AFD.)
+    /// Forgets the socket: re-arming a fired socket goes by its number, which another handle may have by then. (Wine
+    /// 10.0's server exits if that handle is an AFD one.)
     pub(super) fn note_close(&mut self, socket: RawSocket) {
         self.remove(socket);
     }
@@ -127,8 +127,9 @@ impl Sources {
         }
     }
 
-    /// mio has disarmed the token's socket with an event. Its poll ends here, because mio would go on to poll it for errors, and would have
-    /// to cancel that to arm it again: a round trip takes 4 calls of the port and of AFD instead of 7 (counted by Wine).
+    /// mio disarmed this token's socket with an event. Ending its poll now saves calls: mio would keep polling the
+    /// socket for errors and have to cancel that to re-arm it. A round trip takes 4 calls to the port and AFD instead
+    /// of 7 (counted under Wine).
     pub(super) fn fired(&mut self, token: mio::Token) {
         let Some(socket) = self.tokens.get(&Token::from(token.0)) else {
             return;
@@ -139,7 +140,7 @@ impl Sources {
         }
     }
 
-    /// Arms the sockets again that have fired.
+    /// Re-arms the sockets that have fired.
     pub(super) fn arm_fired(&mut self, registry: &Registry) {
         for socket in std::mem::take(&mut self.fired) {
             let Some(registered) = self.sockets.get_mut(&socket) else {
@@ -151,14 +152,14 @@ impl Sources {
             if registered.polled.is_none() {
                 registered.polled = Borrowed::register(registry, socket, token, interest).ok();
             }
-            // If the socket was closed, its waits are answered when they are armed again.
+            // If the socket was closed, re-arming it answers its waits.
             if registered.polled.is_none() {
                 self.remove(socket);
             }
         }
     }
 
-    /// Changes nothing: mio reports what there is.
+    /// Returns `ready` unchanged: mio reports exactly what is there.
     pub(super) fn refine(&self, _token: Token, ready: Ready) -> Ready {
         ready
     }

@@ -1,13 +1,14 @@
-//! The Linux driver that carries out operations by itself: mio's driver for readiness, io_uring(7) for operations.
+//! The Linux driver that carries out operations itself: mio's driver for readiness, io_uring(7) for operations.
 //!
-//! The operations that were started in one turn go to the kernel with one io_uring_enter(2) at the beginning of the next
-//! poll. Outcomes are read from shared memory. A thread sleeps on the epoll descriptor. An operation that completes later
-//! adds to an eventfd(2) that is registered there. Other threads never use the ring.
+//! The operations started during a turn are submitted with one io_uring_enter(2) at the start of the next poll.
+//! Outcomes are read from shared memory. A thread sleeps on the epoll descriptor; operations that complete later add to
+//! an eventfd(2) registered there. Other threads never use the ring.
 //!
-//! Readiness does not come from `IORING_OP_POLL_ADD`: a poll request keeps its file open until it is removed. A request that
-//! outlives its wait would make close(2) ineffective: a socket's peer would not see the end, and a listener would keep its port.
+//! Readiness does not use `IORING_OP_POLL_ADD`, because a poll request keeps its file open until it is removed. If one
+//! outlived its wait, close(2) would have no effect: a socket's peer would not see the end, and a listener would keep
+//! its port.
 //!
-//! Sleeping in io_uring_enter(2) would save a system call and no time: bench/NOTES.md, "Where the uring driver sleeps".
+//! Sleeping in io_uring_enter(2) would save a system call but no time: bench/NOTES.md, "Where the uring driver sleeps".
 
 mod operation_slot;
 mod operation_table;
@@ -38,7 +39,8 @@ use ring::Ring;
 struct UringDriver {
     operations: OperationTable,
     readiness: MioDriver,
-    /// Completions add to it. It is never read: each addition is an edge for epoll, and its 64-bit counter does not overflow.
+    /// Completions add to it. It is never read: each addition is an edge for epoll, and its 64-bit counter cannot
+    /// overflow in practice.
     _event_fd: OwnedFd,
 }
 
@@ -46,19 +48,20 @@ struct UringDriver {
 ///
 /// # Errors
 ///
-/// The system call that failed: because of seccomp(2), the sysctl `kernel.io_uring_disabled`, a limit, or an old kernel.
+/// The system call that failed. Causes are seccomp(2), the sysctl `kernel.io_uring_disabled`, a limit, or an old
+/// kernel.
 pub(crate) fn open() -> Result<Box<dyn Driver>, Unavailable> {
     let event_fd = event_fd().map_err(|error| refused("eventfd", &error))?;
     let number = event_fd.as_raw_fd();
     let ring = Ring::open(number)?;
-    // Half of a batch: the other half is the operations'.
+    // Half a batch; the other half is for operations.
     let mut readiness =
         MioDriver::open(BATCH / 2).map_err(|error| refused("epoll_create1", &error))?;
     let registered = readiness
         .register(number, Token::WAKE, Interest::READABLE)
         .map_err(|error| refused("epoll_ctl", &error))?;
     if registered == Registration::Unpollable {
-        // No completion would wake the thread that polls.
+        // Without it, no completion would wake the polling thread.
         let error = io::Error::from_raw_os_error(libc::EPERM);
         return Err(refused("epoll_ctl", &error));
     }
@@ -69,7 +72,7 @@ pub(crate) fn open() -> Result<Box<dyn Driver>, Unavailable> {
     }))
 }
 
-/// This system call failed.
+/// The given system call failed.
 fn refused(call: &'static str, error: &io::Error) -> Unavailable {
     Unavailable::new(call, error.raw_os_error())
 }
@@ -123,7 +126,7 @@ impl Driver for UringDriver {
             .poll(events, timeout)
             .and_then(|()| self.operations.collect());
         self.operations.report(events, BATCH - events.len());
-        // An event is reported once. An error that lasts comes again with the next poll.
+        // An event is reported only once. A persistent error recurs at the next poll.
         if events.is_empty() { polled } else { Ok(()) }
     }
 

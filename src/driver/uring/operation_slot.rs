@@ -6,7 +6,7 @@
 //! | queued    | the caller            | `submitted`: in flight; `release`: idle |
 //! | in flight | the caller and the kernel | `complete`: complete; `orphan`: orphaned |
 //! | complete  | the caller            | `release`: idle |
-//! | orphaned  | the kernel            | `release`, when the completion has come: idle |
+//! | orphaned  | the kernel            | `release`, once the completion has arrived: idle |
 
 use std::io;
 
@@ -18,29 +18,29 @@ use crate::{
     token::Token,
 };
 
-/// `release` frees a buffer larger than this, in bytes. A smaller one is kept for the slot's next operation.
+/// `release` frees buffers larger than this many bytes, and keeps smaller ones for the slot's next operation.
 const KEPT_BUFFER_MAX: usize = 1 << 16;
 
-/// How far an operation has come.
+/// The stage of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
     Queued,
     InFlight,
-    /// With the result of the completion: a number of bytes, or a negative error number.
+    /// Holds the completion's result: a byte count, or a negative error number.
     Complete(i32),
-    /// Abandoned while it was in flight.
+    /// Abandoned while in flight.
     Orphaned,
 }
 
-/// The place of one operation at a time.
+/// Holds one operation at a time.
 pub(super) struct OperationSlot {
-    /// Counts the operations of this slot, so that the id of an ended one is recognised.
+    /// Counts the slot's operations, so that stale ids are detected.
     generation: u32,
     stage: Stage,
     token: Token,
     entry: squeue::Entry,
-    /// The kernel reads from or writes to its allocation, which stays in place when the slot moves.
+    /// The kernel reads from or writes to its heap allocation, which does not move with the slot.
     buffer: Vec<u8>,
 }
 
@@ -71,17 +71,18 @@ impl OperationSlot {
         &self.entry
     }
 
-    /// The id of the operation, or of the next one if the slot is idle. `index` is the slot's own.
+    /// The id of the current operation, or of the next one if the slot is idle. `index` is this slot's index.
     pub(super) fn id(&self, index: u32) -> OperationId {
         OperationId::new(index, self.generation)
     }
 
-    /// Is this the id of the operation in the slot?
+    /// Whether this id is that of the current operation.
     pub(super) fn has(&self, id: OperationId) -> bool {
         self.generation == id.generation() && self.stage != Stage::Idle
     }
 
-    /// Puts an operation into the idle slot with this index. The slot stays idle if there is no memory for the buffer.
+    /// Starts an operation in this idle slot, whose index is `index`. The slot stays idle if the buffer cannot be
+    /// allocated.
     pub(super) fn start(
         &mut self,
         index: u32,
@@ -99,22 +100,22 @@ impl OperationSlot {
         Ok(id)
     }
 
-    /// The entry is in the submission queue.
+    /// The entry was pushed to the submission queue.
     pub(super) fn submitted(&mut self) {
         self.stage = Stage::InFlight;
     }
 
-    /// The operation was abandoned. The buffer is kept until the completion comes.
+    /// The operation was abandoned. The buffer is kept until its completion arrives.
     pub(super) fn orphan(&mut self) {
         self.stage = Stage::Orphaned;
     }
 
-    /// The completion has come.
+    /// The completion has arrived.
     pub(super) fn complete(&mut self, result: i32) {
         self.stage = Stage::Complete(result);
     }
 
-    /// Ends the operation. The kernel must not have the buffer.
+    /// Ends the operation. The kernel must no longer have the buffer.
     pub(super) fn release(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.stage = Stage::Idle;
@@ -144,7 +145,7 @@ impl OperationSlot {
     }
 }
 
-/// The operation's number in the kernel's probe.
+/// The opcode of the operation, as in the kernel's probe.
 pub(super) fn code_of(operation: &Operation<'_>) -> u8 {
     match operation {
         Operation::Send(_) => opcode::Send::CODE,

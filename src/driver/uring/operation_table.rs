@@ -1,4 +1,4 @@
-//! All operations of a driver, and the way of each through the ring.
+//! All operations of a driver, and their path through the ring.
 
 use std::{collections::VecDeque, io, mem, thread, time::Duration};
 
@@ -16,28 +16,28 @@ use crate::{
     token::Token,
 };
 
-/// Operations at a time; `start` refuses one more.
+/// The maximum number of operations; `start` refuses more.
 const MOST: usize = 1 << 16;
 
-/// How long to wait before the kernel is asked again, after it has taken nothing (`EAGAIN`, `EBUSY`).
+/// How long to wait before retrying when the kernel accepted nothing (`EAGAIN`, `EBUSY`).
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The user data of a cancellation. Its completion is dropped.
+/// The user data of cancellations, whose completions are ignored.
 const CANCEL_USER_DATA: u64 = u64::MAX;
 
 pub(super) struct OperationTable {
-    /// Before `slots`: the ring is closed before the memory is freed that the kernel has pointers to.
+    /// Declared before `slots`, so that the ring is closed before the memory it points to is freed.
     ring: Ring,
     slots: Vec<OperationSlot>,
-    /// The indexes of the idle slots.
+    /// Indexes of the idle slots.
     idle: Vec<u32>,
-    /// Stage queued, and not in the submission queue.
+    /// Operations in stage queued that are not yet in the submission queue.
     queue: VecDeque<u32>,
-    /// Stage complete, and not reported.
+    /// Operations in stage complete that are not yet reported.
     unreported: VecDeque<OperationId>,
-    /// How many are in the stages in flight and orphaned.
+    /// The number of operations in stages in flight and orphaned.
     in_flight: usize,
-    /// Do completions add to the eventfd?
+    /// Whether completions add to the eventfd.
     notifies: bool,
 }
 
@@ -55,12 +55,13 @@ impl OperationTable {
         }
     }
 
-    /// Is there nothing to submit, to collect or to report?
+    /// Whether there is nothing to submit, collect or report.
     pub(super) fn is_quiet(&self) -> bool {
         self.queue.is_empty() && self.in_flight == 0 && self.unreported.is_empty()
     }
 
-    /// How long a poll may sleep: not without limit while the kernel has refused operations, because nothing else ends the sleep.
+    /// Limits how long a poll may sleep. The sleep is bounded while the kernel is refusing operations, because nothing
+    /// else would end it.
     pub(super) fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.queued() == 0 {
             return timeout;
@@ -68,7 +69,7 @@ impl OperationTable {
         timeout.into_iter().chain([PAUSE]).min()
     }
 
-    /// Takes the completions that are there.
+    /// Collects available completions.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         if self.in_flight == 0 {
             return Ok(());
@@ -88,7 +89,7 @@ impl OperationTable {
             let Some(id) = self.unreported.pop_front() else {
                 break;
             };
-            // An operation is not reported if its outcome was taken meanwhile.
+            // The outcome may have been taken in the meantime.
             if let Some(slot) = self.current(id) {
                 events.push(Event {
                     token: slot.token(),
@@ -98,20 +99,20 @@ impl OperationTable {
         }
     }
 
-    /// Asks the kernel to end an operation early. If it does not, the completion comes later and ends it. False if the
+    /// Asks the kernel to cancel an operation. If it cannot, the operation ends when it completes. False if the
     /// submission queue is full.
     fn cancel(&mut self, id: OperationId) -> bool {
         let entry = opcode::AsyncCancel::new(id.into()).build();
         // SAFETY: a cancellation has no pointer.
         let pushed = unsafe { self.ring.push(&entry.user_data(CANCEL_USER_DATA)) };
         if pushed {
-            // If the kernel does not take it now, it stays in the submission queue.
+            // If the kernel cannot accept it now, it stays in the submission queue.
             _ = self.ring.enter(0);
         }
         pushed
     }
 
-    /// Submits, waits for `wanted` completions, and takes those that are there. Pauses if the kernel takes nothing.
+    /// Submits, waits for `wanted` completions, and collects those available. Pauses if the kernel accepts nothing.
     fn push_on(&mut self, wanted: usize) -> io::Result<()> {
         if !self.ring.enter(wanted)? {
             thread::sleep(PAUSE);
@@ -119,12 +120,12 @@ impl OperationTable {
         self.collect()
     }
 
-    /// Moves operations from our queue to the submission queue until that is full.
+    /// Moves queued operations to the submission queue until it is full.
     fn fill(&mut self) {
         while let Some(index) = self.queue.front() {
             let slot = &mut self.slots[*index as usize];
-            // SAFETY: the entry points into the slot's buffer, which is not moved, touched or freed before the completion
-            // has come. `Drop` leaks it if need be.
+            // SAFETY: the entry points into the slot's buffer, which is not moved, accessed or freed before its
+            // completion arrives. If necessary, `Drop` leaks it.
             if !unsafe { self.ring.push(slot.entry()) } {
                 break;
             }
@@ -134,13 +135,13 @@ impl OperationTable {
         }
     }
 
-    /// Has completions add to the eventfd exactly while an operation is in flight.
+    /// Makes completions add to the eventfd exactly while an operation is in flight.
     fn update_notification(&mut self) -> io::Result<()> {
         let needed = self.in_flight > 0;
         if needed != self.notifies {
             self.notifies = needed;
             self.ring.set_notification(needed);
-            // A completion that came before the switch has not added to the eventfd.
+            // Completions from before the switch did not add to the eventfd.
             self.collect()?;
         }
         Ok(())
@@ -170,7 +171,7 @@ impl OperationTable {
         slot.has(id).then_some(slot)
     }
 
-    /// The index of an idle slot.
+    /// Returns the index of an idle slot.
     fn claim(&mut self) -> u32 {
         self.idle.pop().unwrap_or_else(|| {
             self.slots.push(OperationSlot::new());
@@ -289,18 +290,18 @@ impl Operations for OperationTable {
             Stage::InFlight => {
                 slot.orphan();
                 self.cancel(id);
-                // If this fails, the notification stays as it is, and the next submission sets it.
+                // If this fails, the notification setting stays as it is until the next submission updates it.
                 _ = self.collect().and_then(|()| self.update_notification());
             }
-            Stage::Orphaned => {} // it was abandoned before, and the kernel still has the buffer
+            Stage::Orphaned => {} // abandoned earlier; the kernel still has the buffer
             _ => self.release(id.slot()),
         }
     }
 }
 
 impl Drop for OperationTable {
-    /// Cancels what is in flight, and does not wait for it, because the drop may be that of a garbage collection. Buffers that
-    /// the kernel still has are leaked.
+    /// Cancels operations in flight without waiting for them, because the drop may run during garbage collection.
+    /// Buffers that the kernel still has are leaked.
     fn drop(&mut self) {
         if self.in_flight == 0 || !self.ring.is_ours() {
             return;

@@ -2,7 +2,7 @@
 
 use crate::driver::{Driver, Unavailable};
 
-/// Never opens.
+/// Always fails.
 ///
 /// # Errors
 ///

@@ -1,12 +1,12 @@
-//! Linux: the time slice of a thread, see sched(7).
+//! Linux: a thread's time slice, see sched(7).
 
 use std::mem;
 
-/// Makes the calling thread's time slice longer by a quarter: 1.4 to 3 ms before. A thread with a shorter slice that wakes up
-/// then preempts it (EEVDF). Call it in threads that work on behalf of a loop; the workers of a [`Pool`](crate::Pool) call it
-/// themselves.
+/// Makes the calling thread's time slice a quarter longer; the default is 1.4 to 3 ms. A thread with a shorter slice
+/// that wakes up then preempts it (EEVDF). Call it in threads that work for a loop; the workers of a
+/// [`Pool`](crate::Pool) do so themselves.
 ///
-/// It has an effect on Linux 6.12 and later (sched_setattr(2)), for threads with the policies SCHED_OTHER and SCHED_BATCH.
+/// Works on Linux 6.12 and later (sched_setattr(2)), for threads with the policies SCHED_OTHER and SCHED_BATCH.
 /// Failures are ignored.
 pub fn lengthen_time_slice() {
     if let Some(mut attributes) = attributes() {
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_longer_time_slice_is_reported() {
         let Some(before) = attributes() else {
-            return; // Another policy.
+            return; // another policy
         };
         lengthen_time_slice();
         let after = attributes().expect("the policy is as it was");
@@ -46,6 +46,6 @@ mod tests {
             (after.sched_policy, after.sched_nice)
         );
         let slices = (before.sched_runtime, after.sched_runtime);
-        assert!(slices.0 < slices.1 || slices == (0, 0)); // Kernels before 6.12 report 0.
+        assert!(slices.0 < slices.1 || slices == (0, 0)); // kernels before 6.12 report 0
     }
 }

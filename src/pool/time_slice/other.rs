@@ -1,4 +1,4 @@
-//! Systems other than Linux: the time slice stays.
+//! Systems other than Linux: the time slice is not changed.
 
-/// Does nothing. On Linux it makes the calling thread's time slice longer by a quarter.
+/// Does nothing. On Linux it makes the calling thread's time slice a quarter longer.
 pub fn lengthen_time_slice() {}

@@ -9,7 +9,7 @@ use std::{
 use super::{super::event_fd, OperationTable, Ring, Stage};
 use crate::{driver::Operations, operation::Operation, token::Token};
 
-/// None where the kernel has no ring.
+/// None where io_uring is unavailable.
 fn table() -> Option<(OperationTable, OwnedFd)> {
     let event_fd = event_fd().unwrap();
     let ring = Ring::open(event_fd.as_raw_fd()).ok()?;
@@ -25,7 +25,7 @@ fn an_operation_that_is_abandoned_twice_keeps_its_buffer_until_the_kernel_has_en
     let token = Token::new(1, 1);
     let send = Operation::Send(b"kept");
     let id = table.start(far.as_raw_fd(), send, token).unwrap();
-    // As if the kernel had it and had not ended it.
+    // As if the kernel had accepted it and not completed it.
     table.fill();
     table.slots[id.slot() as usize].orphan();
     table.abandon(id);
