@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_does_not_wake_an_owner_that_is_awake() {
+    fn a_notification_does_not_wake_a_reactor_that_is_awake() {
         let (handle, wakes) = handle();
         handle.notify(Token::new(1, 0)).unwrap();
         assert_eq!(wakes.0.load(Ordering::SeqCst), 0);

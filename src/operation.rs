@@ -28,7 +28,7 @@ impl Operation<'_> {
     pub const fn size(&self) -> usize {
         match self {
             Self::Send(bytes) => bytes.len(),
-            Self::Read(_, room) => *room,
+            Self::Read(_, length) => *length,
             Self::Sync | Self::SyncData => 0,
         }
     }

@@ -40,8 +40,8 @@ impl MioDriver {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
-    pub(crate) fn open(room: usize) -> io::Result<Self> {
-        let queue = Queue::open(room)?;
+    pub(crate) fn open(capacity: usize) -> io::Result<Self> {
+        let queue = Queue::open(capacity)?;
         let waker = queue.waker(mio::Token(Token::WAKE.into()))?;
         Ok(Self {
             queue,

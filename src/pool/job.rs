@@ -51,7 +51,7 @@ impl<T: Send + 'static> Job<T> {
 
     /// Drops the work of a job that was never queued.
     pub(super) fn refuse(self) {
-        let work = self.state.progress().replace(Stage::Over);
+        let work = self.state.progress().replace(Stage::Finished);
         drop(work); // foreign code, so no lock is held
     }
 
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Job<T> {
                 return outcome;
             }
             assert!(
-                !matches!(progress.stage, Stage::Over),
+                !matches!(progress.stage, Stage::Finished),
                 "nothing to wait for"
             );
             progress.awaited = true;
@@ -127,7 +127,7 @@ impl<T> Job<T> {
         if !matches!(progress.stage, Stage::Waiting(_)) {
             return false;
         }
-        let work = progress.replace(Stage::Over);
+        let work = progress.replace(Stage::Finished);
         drop(progress);
         self.shared.cancel(self.number);
         drop(work); // foreign code, so no lock is held
@@ -147,7 +147,7 @@ impl<T> Drop for Job<T> {
         let mut progress = self.state.progress();
         let dropped = match progress.stage {
             Stage::Running => progress.replace(Stage::Detached),
-            _ => progress.replace(Stage::Over),
+            _ => progress.replace(Stage::Finished),
         };
         drop(progress);
         drop(dropped);

@@ -78,7 +78,7 @@ pub(super) enum Stage<T> {
     Detached,
     Ended(Outcome<T>),
     /// The outcome was taken, or the work was withdrawn.
-    Over,
+    Finished,
 }
 
 impl<T> JobState<T> {
@@ -117,7 +117,7 @@ impl<T> Progress<T> {
     }
 
     pub(super) fn take(&mut self) -> Option<Outcome<T>> {
-        match self.replace(Stage::Over) {
+        match self.replace(Stage::Finished) {
             Stage::Ended(outcome) => Some(outcome),
             other => {
                 self.stage = other;
@@ -146,7 +146,7 @@ impl<T: Send> Task for JobState<T> {
         };
         let mut progress = self.progress();
         if matches!(progress.stage, Stage::Detached) {
-            progress.stage = Stage::Over;
+            progress.stage = Stage::Finished;
             drop(progress);
             // The result is dropped here, and dropping it may panic.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));

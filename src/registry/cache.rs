@@ -146,7 +146,7 @@ impl Cache {
 
     /// Applies what the poll after a re-arm reported. If it found a direction ready that was assumed drained, short
     /// counts are ignored from now on.
-    pub(crate) fn doubt(&mut self, ready: Ready) {
+    pub(crate) fn observe_rearm(&mut self, ready: Ready) {
         self.ignores_short |= ready.reported() & self.assumed != 0;
     }
 

@@ -202,7 +202,7 @@ impl Selector {
             return;
         };
         if self.rearming.assumed.contains(&slot) {
-            entry.cache.doubt(ready);
+            entry.cache.observe_rearm(ready);
         }
         entry.cache.observe(ready);
         if entry.waits.answer(ready, events) {

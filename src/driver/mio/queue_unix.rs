@@ -18,10 +18,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn open(room: usize) -> io::Result<Self> {
+    pub(super) fn open(capacity: usize) -> io::Result<Self> {
         Ok(Self {
             poll: mio::Poll::new()?,
-            events: mio::Events::with_capacity(room),
+            events: mio::Events::with_capacity(capacity),
         })
     }
 

@@ -44,7 +44,7 @@ struct Poll {
 }
 
 impl Queue {
-    pub(super) fn open(room: usize) -> io::Result<Self> {
+    pub(super) fn open(capacity: usize) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
         Ok(Self {
             registry: poll.registry().try_clone()?,
@@ -52,12 +52,12 @@ impl Queue {
                 poll: Mutex::new(Some(Poll {
                     poll,
                     // Half of the batch; the other half is for events left by a sleep.
-                    events: mio::Events::with_capacity(room / 2),
+                    events: mio::Events::with_capacity(capacity / 2),
                     is_unreported: false,
                 })),
                 is_back: Condvar::new(),
             }),
-            events: Vec::with_capacity(room),
+            events: Vec::with_capacity(capacity),
         })
     }
 

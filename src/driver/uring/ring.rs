@@ -26,7 +26,7 @@ pub(super) struct Ring {
     ring: ManuallyDrop<IoUring>,
     probe: Probe,
     /// The process that mapped the queues. A child of fork(2) does not have them (`MADV_DONTFORK`).
-    owner: u32,
+    pid: u32,
     unsubmitted: usize,
 }
 
@@ -52,7 +52,7 @@ impl Ring {
         Ok(Self {
             ring: ManuallyDrop::new(ring),
             probe,
-            owner: process::id(),
+            pid: process::id(),
             unsubmitted: 0,
         })
     }
@@ -81,7 +81,7 @@ impl Ring {
 
     /// Whether this is the process that opened the ring. Calls getpid(2).
     pub(super) fn is_ours(&self) -> bool {
-        process::id() == self.owner
+        process::id() == self.pid
     }
 
     /// io_uring_enter(2): submits the submission queue and waits for `wanted` completions. False if the kernel cannot
