@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# A fast Fiber::Scheduler for Ruby. One line switches a thread to it:
+# A fast Fiber::Scheduler for Ruby. Enable it for the current thread with one line:
 #
 #   Fiber.set_scheduler(Reactor::Scheduler.new)
 #
-# From then on an operation that blocks inside `Fiber.schedule { … }` stops that fiber only.
+# From then on, an operation that blocks inside `Fiber.schedule { … }` suspends only its own fiber.
 module Reactor
-  # Its files have the names of ours, so some of each would be loaded.
+  # Both gems have files of the same names, so `require` would mix them.
   raise LoadError, 'the gem "reactor" is another project than this one, "reactor-loop": take it out of your Gemfile' if defined?(Gem) && Gem.loaded_specs.key?("reactor")
 end
 
@@ -20,8 +20,8 @@ require_relative "reactor/shield"
 require_relative "reactor/semaphore"
 require_relative "reactor/rate_limit"
 
-# Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
-# reads a socket cannot do anything about it, so the warning is taken here.
+# Ruby passes an IO::Buffer to the buffer hooks, and warns once per process that IO::Buffer is experimental. A program that merely
+# reads a socket can do nothing about that, so trigger the warning here, silenced.
 experimental = Warning[:experimental]
 begin
   Warning[:experimental] = false
@@ -31,7 +31,7 @@ ensure
 end
 
 module Reactor
-  # What a program may use. The rest may change from one version to the next.
+  # The public API. Everything else may change between versions.
   api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect
            AddressResolution NativeScheduler PortableScheduler Group DeadlineExceeded Semaphore RateLimit Server Health
            Observer SocketPlace Testing AsyncSelector]

@@ -9,17 +9,17 @@ module Reactor
       # @return [Float] the monotonic clock, in seconds
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # @return [Float] the same, also on a thread whose time is virtual
+      # @return [Float] the monotonic clock in real time, even on a thread whose time is virtual
       def real = clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # @param deadline [Float, nil] a reading of the clock
-      # @param time [Float] the clock now
+      # @param deadline [Float, nil] a clock reading
+      # @param time [Float] the current clock reading
       # @return [Float, nil] seconds until the deadline, at least 0; nil if there is no deadline
       def left(deadline, time) = deadline && [deadline - time, 0].max
 
       private
 
-      # The module's own, which {Patches::VirtualTime} does not patch.
+      # A private copy, which {Patches::VirtualTime} does not patch.
       define_method(:clock_gettime, Process.instance_method(:clock_gettime))
     end
   end

@@ -12,10 +12,10 @@ module Reactor
       # Converts what Kernel#sleep, IO.select and IO#wait accept to a number, with their errors.
       #
       # @param duration [Numeric, #divmod, nil] seconds
-      # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: without a limit
-      # @raise [TypeError] if it is not a duration
-      # @raise [ArgumentError] if it is negative
-      # @raise [RangeError] if it is NaN or at least 2**63
+      # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: no limit
+      # @raise [TypeError] it is not a duration
+      # @raise [ArgumentError] it is negative
+      # @raise [RangeError] it is NaN or at least 2**63
       def seconds(duration)
         return if duration.nil?
 
@@ -29,11 +29,11 @@ module Reactor
       # Converts what Timeout.timeout accepts: Ruby adds it to the time as a Float.
       #
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
-      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: without a limit
-      # @raise [TypeError] if it is no number
+      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit
+      # @raise [TypeError] it is not a number
       def added_seconds(duration) = duration.nil? ? nil : lenient(Float(0.0 + duration))
 
-      # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
+      # Like {added_seconds}, for Queue#pop and Thread#join, which also accept objects that respond only to to_f.
       #
       # @param duration [#to_f, nil] seconds
       def lenient_seconds(duration)
@@ -59,7 +59,7 @@ module Reactor
         long(whole) + long(fraction * 1_000_000_000) / 1e9
       end
 
-      # Converts what Ruby's methods in C take for a `long`. Array#rotate is such a method, and raises their errors.
+      # Converts what C methods accept as a `long`. Array#rotate is one of them, and raises their errors.
       def long(number)
         return number if Integer === number && number.bit_length < 64
 

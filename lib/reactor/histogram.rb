@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How often durations of each length occurred. The buckets are log-linear, as those of HdrHistogram: one for each microsecond
-  # up to 16, and then 16 for each doubling. So it takes 4 kB, and a percentile is too long by at most a sixteenth.
+  # How often durations of each length occurred. The buckets are log-linear, like those of HdrHistogram: one per microsecond up to
+  # 16, then 16 per doubling. A histogram takes 4 kB, and percentiles are at most 1/16 too long.
   #
-  # The counts of a scheduler only grow. A reader subtracts an earlier reading of its own, so readers do not disturb one another.
+  # The counts of a scheduler only grow. Each reader subtracts its own earlier reading, so readers do not affect one another.
   class Histogram
-    # Buckets for each doubling are 2 to this power.
+    # Base-2 logarithm of the number of buckets per doubling.
     FINENESS = 4
-    # From 2 to this power of microseconds on (19 hours), durations are counted in the last bucket.
+    # Durations of at least this power of 2 in microseconds (19 hours) are counted in the last bucket.
     MAX_BITS = 36
-    # How many buckets there are.
+    # Number of buckets.
     BUCKETS = (MAX_BITS - FINENESS + 1) << FINENESS
 
     class << self
       # @param microseconds [Integer]
-      # @return [Integer] the number of the bucket
+      # @return [Integer] index of its bucket
       # @api private
       def bucket(microseconds)
         capped = microseconds.clamp(0, (1 << MAX_BITS) - 1)
@@ -24,7 +24,7 @@ module Reactor
       end
 
       # @param bucket [Integer]
-      # @return [Float] seconds from which on durations are in the bucket
+      # @return [Float] the shortest duration in this bucket, in seconds
       # @api private
       def start(bucket)
         doublings = [(bucket >> FINENESS) - 1, 0].max
@@ -32,7 +32,7 @@ module Reactor
       end
     end
 
-    # @param counts [Array<Integer>] of the buckets
+    # @param counts [Array<Integer>] one per bucket
     # @param sum [Float] seconds
     # @param max [Float] seconds
     # @api private
@@ -45,7 +45,7 @@ module Reactor
     # @return [Float] the sum of all durations, in seconds
     attr_reader :sum
 
-    # @return [Array<Integer>] of the buckets
+    # @return [Array<Integer>] one per bucket
     # @api private
     attr_reader :counts
 
@@ -61,18 +61,18 @@ module Reactor
       @max = seconds if seconds > @max
     end
 
-    # @return [Integer] how many durations there are
+    # @return [Integer] the number of durations
     def count = @count ||= @counts.sum
 
-    # @return [Float, nil] seconds; nil without durations
+    # @return [Float, nil] seconds; nil if there are no durations
     def mean = count.zero? ? nil : @sum / count
 
-    # @return [Float, nil] the longest duration in seconds; nil without durations. After a subtraction it is too long by at most
-    #   a sixteenth.
+    # @return [Float, nil] the longest duration in seconds, at most 1/16 too long after a subtraction; nil if there are no
+    #   durations
     def max = (last = @counts.rindex(&:positive?)) && [Histogram.start(last + 1), @max].min
 
     # @param share [Float] 0.5 for the median, 0.99 for the 99th percentile
-    # @return [Float, nil] seconds that this share of the durations did not exceed; nil without durations
+    # @return [Float, nil] seconds that this share of the durations did not exceed; nil if there are no durations
     def percentile(share)
       wanted = [(share * count).ceil, 1].max
       seen = 0
@@ -80,8 +80,8 @@ module Reactor
       found && [Histogram.start(found + 1), @max].min
     end
 
-    # @param seconds [Float] exact if it is a power of two in microseconds
-    # @return [Integer] how many durations were shorter
+    # @param seconds [Float] the result is exact if this is a power of two in microseconds
+    # @return [Integer] the number of shorter durations
     def below(seconds) = @counts.first(Histogram.bucket((seconds * 1e6).round)).sum
 
     # @param earlier [Histogram] an earlier reading
@@ -96,7 +96,7 @@ module Reactor
       Histogram.new(combined(other, :+), @sum + other.sum, [@max, other.limit].max)
     end
 
-    # @return [Histogram] what it is now, unchanged by later durations
+    # @return [Histogram] a copy that later durations do not change
     # @api private
     def snapshot = Histogram.new(@counts.dup.freeze, @sum, @max)
 
@@ -111,12 +111,12 @@ module Reactor
 
     protected
 
-    # @return [Float] seconds that no duration has exceeded since the counts began
+    # @return [Float] the longest duration ever recorded, in seconds
     def limit = @max
 
     private
 
-    # One array, and no object for each bucket: a look of reactor-top adds histograms.
+    # Makes a single array and no object per bucket: reactor-top adds up histograms in each snapshot.
     def combined(other, operation)
       others = other.counts
       @counts.each_with_index.map { |number, bucket| number.public_send(operation, others[bucket]) }

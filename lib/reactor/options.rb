@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Checks what a program has given for an option, and names the option in the error.
+  # Checks option values, and names the option in the error.
   #
   # @api private
   module Options
@@ -25,8 +25,8 @@ module Reactor
         count
       end
 
-      # @param value [Numeric, nil] seconds; what is negative counts as 0
-      # @return [Float, nil] nil: without a limit
+      # @param value [Numeric, nil] seconds; negative values count as 0
+      # @return [Float, nil] nil: no limit
       # @raise [TypeError]
       def limit(name, value)
         Durations.added_seconds(value)

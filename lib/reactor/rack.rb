@@ -16,40 +16,41 @@ module Reactor
   #   require "reactor/rack"
   #   Reactor::Rack.new(app).run(port: 9292, workers: 2)
   #
-  # or, in a program that has a scheduler, beside other fibers:
+  # or, beside other fibers in a program that already has a scheduler:
   #
   #   server = Reactor::Rack.new(app).serve(TCPServer.new(9292))
   #   server.stop(10)
   #
-  # Each request is a call of the application in a fiber; other requests go on while it waits. A connection without a request has no
-  # fiber ({Server}). Keep-alive, pipelining, chunked and streamed bodies in both directions, `rack.hijack`, `rack.protocol`, `rack.early_hints`,
-  # `rack.response_finished`, 100-continue and TLS are supported.
+  # Each request calls the application in a fiber; other requests continue while it waits. An idle connection has no fiber
+  # ({Server}). Keep-alive, pipelining, chunked and streamed bodies in both directions, `rack.hijack`, `rack.protocol`,
+  # `rack.early_hints`, `rack.response_finished`, 100-continue and TLS are supported.
   #
-  # An exception of the application is logged and answered with 500. If part of the answer has been sent, the connection is reset, so that the
-  # client knows that the answer is incomplete. A request that breaks HTTP or a limit is answered with 4xx, and its connection is closed.
+  # An exception in the application is logged and answered with 500. If part of the response has been sent already, the connection
+  # is reset, so that the client knows the response is incomplete. A request that violates HTTP or a limit is answered with 4xx,
+  # and its connection is closed.
   class Rack
-    # The limits of a new {Rack}. Times are in seconds, sizes in bytes.
+    # The default limits. Times are in seconds, sizes in bytes.
     #
-    # - `header_size`: of the request line and the headers (else 431); at most 100 headers
-    # - `header_timeout`: from the first byte of a request to the end of its headers (else 408)
-    # - `body_size`: of a request's body (else 413)
-    # - `body_timeout`: from the first read of a body to its end (else 408)
-    # - `write_timeout`: that a client may read nothing of an answer, or send nothing of a body
-    # - `requests`: on one connection
-    # - `connections`: at once; more wait in the listener's queue
-    # - `idle_timeout`: that a connection may have no request
+    # - `header_size`: size of the request line and the headers (else 431); there may be at most 100 headers
+    # - `header_timeout`: time from the first byte of a request to the end of its headers (else 408)
+    # - `body_size`: size of a request body (else 413)
+    # - `body_timeout`: time from the first read of a body to its end (else 408)
+    # - `write_timeout`: time for which a client may read nothing of a response, or send nothing of a body
+    # - `requests`: requests per connection
+    # - `connections`: simultaneous connections; more wait in the listener's queue
+    # - `idle_timeout`: time for which a connection may have no request
     DEFAULTS = {
       header_size: 32_768, header_timeout: 10, body_size: 64 << 20, body_timeout: 300, write_timeout: 30, requests: 10_000, connections: 10_000,
       idle_timeout: 75
     }.freeze
 
-    # What one client may use; see {DEFAULTS}.
+    # The limits of one {Rack}; see {DEFAULTS}.
     Limits = Data.define(*DEFAULTS.keys)
 
-    # Seconds after {Server#stop} in which a kept connection may send one more request. Its answer says that the connection ends, so that
-    # the client does not send another one into its end.
+    # Seconds after {Server#stop} in which a kept-alive connection may send one more request. The response announces the close, so
+    # the client does not send a request into a closing connection.
     GRACE = 1
-    # What {#run} takes.
+    # Keywords of {#run}.
     RUNS = %i[host port workers stop_timeout backend].freeze
     private_constant :GRACE, :RUNS
 
@@ -57,16 +58,17 @@ module Reactor
     attr_reader :limits
 
     # @param app [#call] a Rack application
-    # @param tls [OpenSSL::SSL::SSLContext, nil] its certificate and key; it selects http/1.1 by ALPN, unless it does so itself; nil: no TLS
-    # @param logger [Logger, nil] gets the application's errors; nil: on $stderr
-    # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
-    # @param overload [Numeric, nil] seconds that a request may wait for its turn: when requests wait longer, some are answered with 503 and
-    #   Retry-After, as many as it takes; nil: all wait
-    # @param on_error [#call, nil] gets each error that nobody rescues, and the environment of its request, which is nil for a fiber that the
-    #   application has started, if {#run} serves it; nil: the logger gets it
+    # @param tls [OpenSSL::SSL::SSLContext, nil] has the certificate and key, and gets an ALPN callback that selects http/1.1
+    #   unless it has one; nil: no TLS
+    # @param logger [Logger, nil] receives the application's errors; nil: they go to $stderr
+    # @param access_log [Logger, nil] receives a line per response, in the Common Log Format followed by the seconds it took
+    # @param overload [Numeric, nil] seconds a request may wait for its turn: when requests wait longer, just enough of them are
+    #   answered with 503 and Retry-After; nil: all wait
+    # @param on_error [#call, nil] is given each error that nobody rescues, and the environment of its request, which is nil for a
+    #   fiber that the application started under {#run}; nil: the error goes to the logger
     # @param limits see {DEFAULTS}
-    # @raise [TypeError] the application or on_error cannot be called; a limit is no number
-    # @raise [ArgumentError] an unknown limit, or one that is not positive
+    # @raise [TypeError] app or on_error does not respond to call; a limit is not a number
+    # @raise [ArgumentError] a limit is unknown or not positive
     def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, **limits)
       raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
 
@@ -90,32 +92,32 @@ module Reactor
       }.freeze
     end
 
-    # Serves the application on a listener. Call it in a thread that has a scheduler.
+    # Serves the application on a listener. Call it on a thread that has a scheduler.
     #
-    # @param listener [TCPServer, UNIXServer, Socket] listens already
-    # @return [Server] is accepting; its {Server#stop} ends it
+    # @param listener [TCPServer, UNIXServer, Socket] is already listening
+    # @return [Server] has started; stop it by {Server#stop}
     # @raise [ArgumentError] the thread has no scheduler of this library
     def serve(listener)
       listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit it
-      server = nil # known when the first connection opens
+      server = nil # set before the first connection opens
       open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
       server = Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
                                     handshake_timeout: @tls && @limits.header_timeout, &:answer)
       server.start
     end
 
-    # Serves the application until TERM or INT comes. Then what has come is answered; a second signal cuts that short.
+    # Serves the application until TERM or INT. Requests that have arrived by then are answered; a second signal cuts that short.
     #
     # @param host [String] a name or an address; unix:PATH for a UNIX socket
-    # @param port [Integer] 0: a free one
-    # @param workers [Integer] processes that are forked to serve; 0: this one serves. One that dies is replaced. HUP and USR1 replace
-    #   all, one after another, while their listeners stay open.
-    # @param stop_timeout [Numeric] seconds that answers may take after the signal
+    # @param port [Integer] 0: any free one
+    # @param workers [Integer] number of processes to fork; 0: this process serves. A worker that dies is replaced. HUP and USR1
+    #   replace all workers, one after another, while the listeners stay open.
+    # @param stop_timeout [Numeric] seconds after the signal in which responses may be completed
     # @param backend see {Lifecycle#initialize}
-    # @yieldparam service [Service] when its listener is open and signals end it
+    # @yieldparam service [Service] once it is listening and handles signals
     # @return [nil]
-    # @raise [SystemCallError] the address is in use, or not this machine's
-    # @raise [RuntimeError] this thread has a scheduler
+    # @raise [SystemCallError] the address is in use, or does not belong to this machine
+    # @raise [RuntimeError] this thread has a scheduler already
     def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, &begun)
       Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger).run(&begun)
     end
@@ -130,13 +132,13 @@ module Reactor
       env
     end
 
-    # @return [Boolean] whether one more request is served now
+    # @return [Boolean] whether to serve one more request now
     # @api private
     def admit? = @admission.nil? || @admission.admit?
 
     # Answers one request.
     #
-    # @return [Boolean, :detached] whether the connection is kept
+    # @return [Boolean, :detached] whether to keep the connection
     # @api private
     def respond(connection, env)
       began_at = Clock.now if @access_log
@@ -161,22 +163,22 @@ module Reactor
       afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
     end
 
-    # @param env [Hash, nil] of the request; nil: it is an error of a fiber
+    # @param env [Hash, nil] environment of the request; nil: the error ended a fiber
     # @api private
     def report(error, env)
       @on_error.call(error, env)
     rescue SignalException
       raise
-    rescue Exception => second # rubocop:disable Lint/RescueException -- its message raises, or the logger
+    rescue Exception => second # rubocop:disable Lint/RescueException -- on_error has failed
       warn("reactor: an error of the application was not reported: #{error.class}, because of #{second.class}")
     end
 
-    # A request was refused.
+    # Logs a request that was refused.
     #
     # @api private
     def log_refusal(connection, status) = @access_log&.info { "#{connection.address} - - [#{log_time}] \"-\" #{status} 0" }
 
-    # @return [String] the header `date` of this second
+    # @return [String] the `date` header for the current second
     # @api private
     def date
       now = Process.clock_gettime(Process::CLOCK_REALTIME, :second)
@@ -210,7 +212,8 @@ module Reactor
       env["rack.response_finished"] = []
     end
 
-    # An exception of the application, also if it is about a client that has gone while the application wrote to it.
+    # Handles an exception of the application. It is not reported when the client has gone while the application was writing to
+    # it.
     def failed(error, connection, response, env, input)
       is_clients = response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && connection.lost?
       report(error, env) unless is_clients
@@ -220,7 +223,7 @@ module Reactor
       connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input))
     end
 
-    # Runs what belongs to a request after its answer.
+    # Runs a callback that follows the response.
     def afterwards(env)
       yield
     rescue SignalException

@@ -5,56 +5,57 @@ require_relative "options"
 require_relative "semaphore"
 
 module Reactor
-  # So many calls in a time, from fibers and threads, with or without a scheduler. Who comes first is first.
+  # Limits calls to `count` per `per` seconds, from fibers and threads, with or without a scheduler. Callers are served in order
+  # of arrival.
   #
   #   requests = Reactor::RateLimit.new(10, per: 1)
   #   urls.each { |url| requests.acquire { fetch(url) } }
   #
-  # After a pause, `count` calls pass at once. Then each waits until `per / count` seconds have passed since the one before.
+  # After a pause, `count` calls pass at once. From then on, a call passes every `per / count` seconds.
   class RateLimit
     # @param count [Integer]
     # @param per [Numeric] seconds
-    # @raise [ArgumentError] count is below 1; per is not above 0
-    # @raise [TypeError] count is no Integer; per is no number
+    # @raise [ArgumentError] count is below 1; per is not positive
+    # @raise [TypeError] count is not an Integer; per is not a number
     def initialize(count, per:)
       @count = Options.count(:count, count)
       seconds = Options.limit(:per, per)
       raise TypeError, "per is a number of seconds, not nil" if seconds.nil?
       raise ArgumentError, "per must be more than 0 seconds" unless seconds.positive?
 
-      @interval = Rational(nanoseconds(seconds), @count) # exact, so that `count` calls are not one less
+      @interval = Rational(nanoseconds(seconds), @count) # exact; rounding could let only count - 1 calls pass
       @line = Semaphore.new(1)
-      @free = 0 # when as many as count could pass again
+      @free = 0 # when a full burst of `count` calls is available again
     end
 
-    # Waits until the caller may go on, and calls the block, if there is one. One who is cancelled, killed or out of time meanwhile takes
-    # no place from the others.
+    # Waits until a call may pass, then calls the block, if there is one. A caller that is cancelled or killed, or whose timeout
+    # elapses, uses up no call.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
-    # @return what the block returns, or else true; false if the time is over
-    # @raise [TypeError] timeout is no number
+    # @return what the block returns, or true without a block; false when the timeout elapses
+    # @raise [TypeError] timeout is not a number
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
       finish = now + nanoseconds(seconds) if seconds
-      # Who is first waits for the time, the others for the first one.
+      # The caller at the head of the line waits for the time, the others wait for the line.
       return false unless @line.acquire(timeout: seconds) { pass_by(finish) }
 
       block_given? ? yield : true
     end
 
-    # @return [Boolean] whether the caller may go on, without a wait
+    # @return [Boolean] whether a call passes now; never waits
     # @raise [ThreadError] in a trap handler
     def try_acquire = acquire(timeout: 0)
 
-    # @return [Integer] how many wait
+    # @return [Integer] the number of waiting callers
     def waiting = @line.waiting + (@line.available.zero? ? 1 : 0)
 
     private
 
     def pass_by(finish)
       while (wait = @free - now - (@count - 1) * @interval).positive?
-        wait = [wait.ceil, *(finish - now if finish)].min # whole, because no clock shows parts
+        wait = [wait.ceil, *(finish - now if finish)].min # rounded up, because the clock has no fractions of a nanosecond
         return false unless wait.positive?
 
         sleep(wait / 1e9)

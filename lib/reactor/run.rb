@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How a block runs as the main fiber of a scheduler, which ends with it.
+  # Runs a block as the main fiber of a scheduler, which closes when the block has ended.
   #
   # @api private
   module Running
-    # Ends the run after an error of the block. Not a StandardError: the scheduler then cancels all other fibers.
+    # Ends the run after the block has raised. It is not a StandardError, so the scheduler cancels all other fibers.
     Failure = Class.new(Exception)
     private_constant :Failure
 
     class << self
-      # Sets the scheduler on this thread, runs the block in a fiber, and then all fibers to their end. Whatever ends the run, the
-      # thread has no scheduler afterwards.
+      # Sets the scheduler on this thread, runs the block in a fiber, then runs all fibers to completion. However the run ends,
+      # the thread is left without a scheduler.
       #
       # @param scheduler [Lifecycle]
       # @return what the block returns
-      # @raise what the block raises, else as {Lifecycle#run}
+      # @raise what the block raises, otherwise as {Lifecycle#run}
       def run(scheduler, &block)
         value = failure = nil
         Fiber.set_scheduler(scheduler)
@@ -34,8 +34,8 @@ module Reactor
         scheduler.close
       end
 
-      # Runs the block in a non-blocking fiber of the calling one's, as an Enumerator's is: while it waits, the other fibers of the
-      # scheduler run.
+      # Runs the block in a non-blocking fiber that the calling fiber resumes, like an Enumerator's. While the block waits, the
+      # scheduler's other fibers run.
       #
       # @return what the block returns
       # @raise what the block raises
@@ -48,7 +48,7 @@ module Reactor
 
       private
 
-      # Ends the other fibers. What they raise has been reported; the block's error is the one to raise.
+      # Ends the other fibers. Their errors have been reported already; the caller raises the block's error.
       def abandon(scheduler)
         scheduler.cancel
         scheduler.run
@@ -59,7 +59,7 @@ module Reactor
   end
 
   class << self
-    # Runs the block in a fiber that has a scheduler, and every fiber that it starts to its end.
+    # Runs the block in a fiber with a scheduler, and runs every fiber it starts to completion.
     #
     #   Reactor.run do
     #     Fiber.schedule { sleep 1 }
@@ -67,20 +67,20 @@ module Reactor
     #     :done
     #   end # => :done, after one second
     #
-    # Where the thread has a scheduler of this library already, the block runs under it: in the same fiber, or, if that is blocking
-    # (the root fiber, after Fiber.set_scheduler), in one of its own. The fibers that it starts may outlive the block.
+    # If the thread already has a scheduler of this library, the block runs under it: in the calling fiber, or in a new one if the
+    # calling fiber is blocking (the root fiber after Fiber.set_scheduler). Fibers that the block starts may then outlive it.
     #
-    # Otherwise the block runs in a fiber of its own, under a new scheduler that ends with it. If the block raises, the other fibers are
-    # cancelled, and their ensure clauses run.
+    # Otherwise the block runs in a new fiber, under a new scheduler that is closed at the end. If the block raises, the other
+    # fibers are cancelled and their ensure clauses run.
     #
-    # In a fiber of its own, `break` and `return` in the block raise LocalJumpError, and `throw` to a `catch` outside raises
+    # In a new fiber, `break` and `return` in the block raise LocalJumpError, and a `throw` to a `catch` outside of it raises
     # UncaughtThrowError.
     #
     # @param options see {Lifecycle#initialize}
     # @return what the block returns
-    # @raise what the block raises, else the first error of another fiber, as {Lifecycle#run}
-    # @raise [ArgumentError] no block; or options, where there is a scheduler already
-    # @raise [RuntimeError] the thread has another library's scheduler
+    # @raise what the block raises, otherwise the first error of another fiber, as {Lifecycle#run}
+    # @raise [ArgumentError] no block given; or options given although there is already a scheduler
+    # @raise [RuntimeError] the thread has a scheduler of another library
     def run(**options, &block)
       raise ArgumentError, "no block given" unless block
 

@@ -17,18 +17,18 @@ require_relative "scheduler/watcher"
 require_relative "scheduler/watching"
 
 module Reactor
-  # The scheduler of one thread. `Fiber.set_scheduler` makes it the current thread's.
+  # The scheduler of one thread. `Fiber.set_scheduler` installs it for the current thread.
   #
   #   Fiber.set_scheduler(Reactor::Scheduler.new)
   #   Fiber.schedule { … }
   #
-  # It inherits the hooks, so that a hot hook is one call into native code and nothing around it. It may be subclassed; every
-  # hook may be overridden, and `super` works.
+  # It inherits its hooks, so a hot hook is a single call into native code with no wrapper. It may be subclassed: every hook may
+  # be overridden, and `super` works.
   #
-  # A scheduler belongs to the thread that uses it first. On another thread its methods raise ThreadError, except for the
-  # methods of {Inspection}, `unblock` and `fiber_interrupt`.
+  # A scheduler belongs to the first thread that uses it. On any other thread its methods raise ThreadError, except `unblock`,
+  # `fiber_interrupt` and the methods of {Inspection}.
   class Scheduler < BaseScheduler
-    # Methods of every scheduler besides its hooks.
+    # The methods of every scheduler other than its hooks.
     module Parts
       include AddressResolution
       include IOSelect
@@ -43,13 +43,13 @@ module Reactor
 
     include Parts
 
-    # How a scheduler object is made. One that was never initialized has no thread and no descriptors.
+    # Makes sure that every scheduler object is initialized. An uninitialized one would have no thread and no descriptors.
     #
     # @api private
     module Allocation
-      # Ruby 3.4 crashes if several Ractors call `super` with the arguments of `...` at once.
+      # Takes explicit arguments, because Ruby 3.4 crashes when several Ractors call `super` with `...` at once.
       #
-      # @raise [RuntimeError] an `initialize` of a subclass does not call super
+      # @raise [RuntimeError] a subclass's `initialize` does not call super
       def new(*arguments, **options, &block)
         scheduler = super
         return scheduler if scheduler.instance_variable_defined?(:@trap_check)
@@ -57,7 +57,7 @@ module Reactor
         raise "uninitialized scheduler: #{self}#initialize must call super"
       end
 
-      # @raise [TypeError] always, as for Ruby's own classes whose objects `new` has to initialize
+      # @raise [TypeError] always, like Ruby's own classes without an allocator
       def allocate = raise(TypeError, "allocator undefined for #{self}")
     end
     private_constant :Allocation
@@ -65,8 +65,8 @@ module Reactor
 
     # @option options [Symbol, String, nil] :backend see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
-    # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
-    # @raise [ArgumentError] the backend is unknown or not available, or it is :select in a subclass of the native scheduler
+    # @return [Scheduler, Scheduler::Portable] a Portable if :select is requested while the native library is loaded
+    # @raise [ArgumentError] the backend is unknown or unavailable, or :select is requested for a subclass of the native scheduler
     def self.new(*arguments, **options, &block)
       return super if self <= PortableScheduler || Internal.choose(options[:backend]) != :select
       return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
@@ -74,11 +74,11 @@ module Reactor
       raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
-    # @return [Boolean] also true of a Portable
+    # @return [Boolean] also true for a Portable
     def self.===(object) = super || (equal?(Scheduler) && Portable === object)
 
-    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests. It cannot inherit from
-    # Scheduler, which has the native hooks then, but it is a Scheduler to `is_a?` and `case`.
+    # The portable scheduler. It exists even when the native one is loaded, for comparison and for tests. It cannot inherit from
+    # Scheduler, which then has the native hooks, but `is_a?` and `case` treat it as a Scheduler.
     class Portable < PortableScheduler
       include Parts
       extend Allocation
@@ -88,7 +88,7 @@ module Reactor
       # @raise [ArgumentError] any other name
       def initialize(backend: :select, **options) = super
 
-      # @return [Boolean] also true of {Scheduler}
+      # @return [Boolean] also true for {Scheduler}
       def is_a?(klass) = super || klass.equal?(Scheduler)
       alias kind_of? is_a?
     end

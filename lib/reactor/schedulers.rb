@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The schedulers of this library: the current fiber's, and all of the current Ractor.
+  # Finds this library's schedulers: the current fiber's, and all those of the current Ractor.
   #
   # @api private
   module Schedulers
@@ -21,7 +21,7 @@ module Reactor
         scheduler if scheduler.is_a?(Member) && !scheduler.forked_child?
       end
 
-      # Takes the parent's scheduler from the thread of a forked child. The scheduler's own `close` does nothing there.
+      # In a forked child, removes the parent's scheduler from the thread. The scheduler's own `close` does nothing there.
       def leave_parents
         scheduler = Fiber.scheduler
         Fiber.set_scheduler(nil) if scheduler.is_a?(Member) && scheduler.forked_child?
@@ -35,7 +35,8 @@ module Reactor
         Internal.schedulers = map
       end
 
-      # A fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
+      # Removes it explicitly, because a fiber that waits in IO#close holds a list of all registered schedulers and keeps them
+      # alive.
       #
       # @param scheduler [#prepare_close, #replaced] has ended
       def unregister(scheduler)
@@ -47,7 +48,7 @@ module Reactor
       # Yields every scheduler of this Ractor.
       def each(&) = Internal.schedulers&.each_key(&)
 
-      # @return [Array<Member>] every scheduler of this Ractor. Another thread may make one meanwhile.
+      # @return [Array<Member>] a copy: another thread may make a scheduler meanwhile
       def list = Internal.schedulers&.keys || []
     end
   end

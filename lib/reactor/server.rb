@@ -3,9 +3,9 @@
 require "timeout"
 
 module Reactor
-  # Serves a listening socket. A connection has a fiber from the first byte of a request to the end of the answer. The fiber lingers
-  # for a moment, so that a busy connection needs no new fiber for its next request. Then the connection rests without a fiber
-  # ({Watching#on_ready}).
+  # Serves a listening socket. A connection occupies a fiber from the first byte of a request to the end of the response. The
+  # fiber then lingers briefly, so that a busy connection needs no new fiber for its next request. After that, the idle connection
+  # waits without a fiber ({Watching#on_ready}).
   #
   #   server = Reactor::Server.new(TCPServer.new(8080), limit: 10_000, idle_timeout: 60) do |socket|
   #     line = socket.gets
@@ -16,69 +16,76 @@ module Reactor
   #   trap("TERM") { stop << true }
   #   Fiber.schedule { stop.pop; server.stop(10) }
   #
-  # The block is called when bytes have come. It reads one request, answers it, and returns whether the connection is kept. If the request
-  # is not complete yet, the read waits; the block sets its own time limit for that (`Timeout.timeout`, `IO#timeout=`).
+  # The block is called when bytes have arrived. It reads one request, responds, and returns whether to keep the connection. If
+  # only part of the request has arrived, the read waits; it is up to the block to limit that time (`Timeout.timeout`,
+  # `IO#timeout=`).
   #
-  # Each call of the block begins with a copy of the fiber storage that {#start} was called with, whatever the block has written into it
-  # for an earlier request.
+  # Each call of the block starts with a copy of the fiber storage that was current when {#start} was called, regardless of what
+  # the block stored there during earlier requests.
   #
-  # In protocols in which the server speaks first (SMTP, for example), `speaks: :first` calls the block as soon as a connection is accepted.
+  # For protocols in which the server speaks first (such as SMTP), `speaks: :first` calls the block as soon as a connection is
+  # accepted.
   #
-  # With TLS, the handshake takes place in the fiber, when the client's first bytes have come:
+  # With TLS, the handshake runs in the fiber, once the client's first bytes have arrived:
   #
   #   handshake = lambda do |socket|
   #     OpenSSL::SSL::SSLSocket.new(socket, context).tap { |tls| tls.sync_close = true; tls.accept }
   #   end
   #   Reactor::Server.new(TCPServer.new(8443), handshake: handshake) { |tls| … }
   #
-  # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
-  # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed, and nothing is reported. Another
-  # error closes the connection and is an error of the fiber: it goes to the scheduler's `on_error`, or is reported, and {Lifecycle#run}
-  # raises it at its end. So does an error of accept(2) that its manual page does not name. If there is no memory for a fiber,
-  # that is such an error, and the connection that needed it is closed. The server goes on in each case: where no connection can be
-  # accepted, it tries again after a pause.
+  # If the block raises because the client is gone or too slow, the connection is closed and nothing is reported. That is the case
+  # for the errors of {CLIENT_GONE}, `IO::TimeoutError`, `OpenSSL::SSL::SSLError`, and an IOError when the connection is closed.
   #
-  # If the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
+  # Any other error closes the connection and ends the fiber: it goes to the scheduler's `on_error` or is reported, and
+  # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are treated the same way, and so
+  # is running out of memory for a fiber, which closes the connection that needed the fiber. The server keeps running in each
+  # case; when it cannot accept connections, it retries after a pause.
+  #
+  # When the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
-    # Connections that are accepted in one turn.
+    # The most connections accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # Seconds without accepting after an error that may come again at once.
+    # Seconds to stop accepting after an error that would probably recur at once.
     PAUSE = 0.1
 
-    # What reads and writes report if the client has ended the connection.
+    # What reads and writes raise once the client has closed the connection.
     CLIENT_GONE = [EOFError, Errno::EPIPE, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ETIMEDOUT].freeze
 
-    # Errors of accept(2) that concern one connection.
+    # Errors of accept(2) that concern a single connection.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
-    # Errors of accept(2) that concern the process, the machine or the network, and pass.
+    # Temporary errors of accept(2) that concern the process, the machine or the network.
     PASSING = [
       Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::EPERM, Errno::ENETDOWN, Errno::ENOPROTOOPT, Errno::EHOSTDOWN,
       Errno::ENONET, Errno::EHOSTUNREACH, Errno::EOPNOTSUPP, Errno::ENETUNREACH
     ].freeze
-    # How a wait for connections ends if another one is to follow. If the scheduler cancels it, the scheduler ends.
+    # Why a watcher of the listener ended, if another one should follow. When the scheduler has cancelled it, none should.
     RENEWED = %i[ready timeout failed].freeze
     HandshakeTimeout = Class.new(Timeout::Error)
     private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout
 
-    # @return [Integer] connections that are open
+    # @return [Integer] open connections
     attr_reader :connections
 
-    # @param listener [TCPServer, UNIXServer, Socket] listens already
-    # @param scheduler [Lifecycle] the current thread's
-    # @param limit [Integer, nil] connections at most; more wait in the listener's queue
-    # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
-    # @param grace [Numeric] seconds for which {#stop} leaves connections at rest open: a request that comes then is answered
-    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not
-    # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
-    # @param handshake_timeout [Numeric, nil] seconds after which a handshake is given up and its connection closed; nil: no limit
-    # @param speaks [Symbol, nil] :first: the block is called before bytes have come
-    # @param on_open [#call, nil] gets each socket when it is accepted
-    # @param on_close [#call, nil] gets each connection when it has been closed. An error of these two is reported, and has no other effect.
+    # @param listener [TCPServer, UNIXServer, Socket] is already listening
+    # @param scheduler [Lifecycle] by default the current thread's
+    # @param limit [Integer, nil] maximum number of connections; more wait in the listener's queue
+    # @param idle_timeout [Numeric, nil] seconds after which an idle connection is closed
+    # @param grace [Numeric] seconds for which {#stop} keeps idle connections open: a request that arrives in that time is served
+    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: not at all
+    # @param handshake [#call, nil] is given each new socket when its first bytes have arrived, and returns the connection
+    # @param handshake_timeout [Numeric, nil] seconds after which an unfinished handshake is abandoned and its connection closed;
+    #   nil: no limit
+    # @param speaks [Symbol, nil] :first: the block is called before any bytes have arrived
+    # @param on_open [#call, nil] is given each socket when it is accepted
+    # @param on_close [#call, nil] is given each connection when it has been closed. An error in on_open or on_close is reported,
+    #   and has no other effect.
     # @yieldparam connection [IO, #to_io]
-    # @yieldreturn [Boolean, :detached] whether the connection is kept; :detached: it is the program's from now on, and stays open
-    # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
-    # @raise [TypeError] no listener; limit is no Integer; idle_timeout, linger or handshake_timeout is no duration; a callback cannot be called
+    # @yieldreturn [Boolean, :detached] whether to keep the connection; :detached: it stays open, and belongs to the program from
+    #   now on
+    # @raise [ArgumentError] no block; no scheduler of this library; a limit below 1; a negative duration
+    # @raise [TypeError] listener is not a listening socket; limit is not an Integer; idle_timeout, linger or handshake_timeout is
+    #   not a duration; a callback does not respond to call
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil, handshake_timeout: 10,
                    speaks: nil, on_open: nil, on_close: nil, &block)
       raise ArgumentError, "no block given" unless block
@@ -106,24 +113,24 @@ module Reactor
       @on_open, @on_close = on_open, on_close
       @answer = block
       @connections = 0
-      @busy = {}.compare_by_identity # socket => the fiber that has it
-      @lingering = {}.compare_by_identity # those of these fibers that have no request
-      # One Proc for all connections. (Those of Method#to_proc would leave a frame of C on the stack of each fiber.)
+      @busy = {}.compare_by_identity # socket => the fiber that serves it
+      @lingering = {}.compare_by_identity # fibers of @busy that wait for their next request
+      # One Proc for all connections. (Method#to_proc would leave a C frame on every fiber's stack.)
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
-      @ended = Thread::Queue.new # closed when a server that stops has no connection left
+      @ended = Thread::Queue.new # closed when a stopping server has no connections left
       @cut = 0
       @accepting = @stopping = nil
     end
 
-    # @return [Boolean] whether {#stop} was called
+    # @return [Boolean] whether {#stop} has been called
     def stopping? = !@stopping.nil?
 
-    # Begins to accept, and returns at once.
+    # Starts to accept connections, and returns at once.
     #
     # @return [self]
-    # @raise [RuntimeError] it was stopped
+    # @raise [RuntimeError] the server has been stopped
     def start
       raise "this server was stopped" if @stopping
 
@@ -133,22 +140,24 @@ module Reactor
       self
     end
 
-    # Ends the server. Call it in a fiber, which may wait for a trap handler's signal: see above. It accepts the connections that wait in
-    # the listener's queue, even beyond the limit, and no more; without a free descriptor it tries again until there is one. It closes those
-    # at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer linger.
+    # Stops the server. Call it in a fiber; a trap handler can signal that fiber, as shown above. `stop` accepts the connections
+    # in the listener's queue, even beyond the limit, and then no more; when descriptors are exhausted, it retries until one is
+    # free. It closes idle connections that have not sent a request, and waits until the fibers have answered the requests that
+    # have arrived and no longer linger.
     #
-    # When the timeout is over, the connections are closed, and the fibers are ended where they wait: their ensure clauses run, and no
-    # rescue. `stop` does not wait for them. A second call, with a shorter timeout, hastens the first.
+    # When `timeout` elapses, the remaining connections are closed and their fibers are killed: ensure clauses run, rescue clauses
+    # do not. `stop` does not wait for these fibers. A second call with a shorter timeout hastens the first.
     #
     # @param timeout [Numeric, nil] seconds; nil: no limit
-    # @raise [ArgumentError, TypeError] the timeout is no duration; nothing is done then
-    # @raise [ThreadError] called by another thread than the scheduler's, or by a trap handler; nothing is done then
-    # @return [Integer] connections that were closed before the end of their answers, or before a request that had come was read
+    # @raise [ArgumentError, TypeError] the timeout is not a duration; nothing has been stopped
+    # @raise [ThreadError] called on a thread other than the scheduler's, or in a trap handler; nothing has been stopped
+    # @return [Integer] connections that were closed before their responses were complete, or before a request that had arrived
+    #   was read
     def stop(timeout = nil)
       timeout = Options.seconds(:timeout, timeout)
       raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
 
-      Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, in which a server cannot wait for its fibers
+      Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, where we could not wait for the fibers
       deadline = timeout && (Clock.now + timeout)
       stop_accepting(deadline) unless @stopping
       @ended.pop(timeout: deadline && [deadline - Clock.now, 0].max) unless ended?
@@ -157,8 +166,8 @@ module Reactor
       @cut
     end
 
-    # Closes the listener and the connections at rest, because the scheduler ends the watchers and the fibers. It does not wait, so with
-    # TLS the client gets no close_notify.
+    # Closes the listener and the idle connections, because the scheduler is ending its watchers and fibers. It does not wait, so
+    # TLS clients get no close_notify.
     #
     # @api private
     def abandon
@@ -167,7 +176,7 @@ module Reactor
       close_resting(&:to_io)
     end
 
-    # There was no memory for the fiber of a watcher.
+    # Called when there was no memory for the fiber of a watcher.
     #
     # @param block [Proc] the watcher's
     # @param io [#to_io] what was watched
@@ -180,22 +189,22 @@ module Reactor
       end
     end
 
-    # @return [String] how many connections are open
+    # @return [String] includes the number of open connections
     def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
 
     private
 
     def full? = !@limit.nil? && @connections >= @limit
 
-    # @param pause [Numeric, nil] seconds until the next attempt; nil: it is made when a connection comes. (A listener has no priority
-    #   events.)
+    # @param pause [Numeric, nil] seconds to wait before accepting; nil: accept when a connection arrives. (A pause waits for
+    #   priority events, which a listener never has.)
     def accept_more(pause = nil)
       return if @stopping || full? || @listener.closed? || !(@accepting.nil? || RENEWED.include?(@accepting.ended))
 
       @accepting = @scheduler.on_ready(@listener, pause ? IO::PRIORITY : IO::READABLE, timeout: pause, &@accept)
     end
 
-    # Accepts the waiting connections, but at most those of one turn.
+    # Accepts waiting connections, up to the limit for one turn.
     def accept(listener)
       ACCEPTS_PER_TURN.times { break if @stopping || full? || !accept_one(listener) }
       accept_more
@@ -204,7 +213,7 @@ module Reactor
       raise unless PASSING.include?(error.class)
     end
 
-    # @return [Boolean] whether another connection may wait
+    # @return [Boolean] whether there may be another connection
     def accept_one(listener)
       socket, = listener.accept_nonblock(exception: false)
       return false if socket == :wait_readable
@@ -223,17 +232,17 @@ module Reactor
       @stopping = true
       @accepting&.cancel
       unless accept_queue
-        close_idle # their descriptors may be needed
+        close_idle # frees descriptors
         sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
       end
       @listener.close
       wait_for_last_requests(deadline)
       close_idle
-      @connections = @busy.size + resting.size # the program may have closed others
+      @connections = @busy.size + resting.size # the program may have closed some itself
       @ended.close if ended?
     end
 
-    # Those of connections that rest, or come to rest meanwhile.
+    # Waits for the last requests of connections that are idle or become idle meanwhile.
     def wait_for_last_requests(deadline)
       seconds = [@grace, deadline && (deadline - Clock.now)].compact.min
       return unless seconds.positive? && @connections.positive?
@@ -244,15 +253,15 @@ module Reactor
       @in_grace = false
     end
 
-    # @return [Boolean] whether a connection is closed after its answer
+    # @return [Boolean] whether to close connections after the response
     def closing? = @stopping && !@in_grace
 
     def ended? = @stopping && @listener.closed? && !@connections.positive?
 
-    # Closes the connections at rest, unless a request has come.
+    # Closes idle connections that have not sent a request.
     def close_idle = close_resting { |connection| connection unless request?(connection) }
 
-    # Accepts what the listener's queue holds: closing it would reset those connections.
+    # Accepts the connections in the listener's queue, because closing it would reset them.
     #
     # @return [Boolean] false if descriptors or memory are exhausted
     def accept_queue
@@ -261,10 +270,11 @@ module Reactor
     rescue *PASSING
       false
     rescue SystemCallError, IOError
-      true # they will be reset
+      true # the kernel resets these connections
     end
 
-    # Ends the fibers that still answer, and closes their connections and those that wait for a fiber or to be accepted.
+    # Kills the fibers that are still serving, and closes all connections, including those that no fiber serves yet and those not
+    # yet accepted.
     def cut
       @listener.close
       @cut += close_resting(&:to_io) + @busy.size - @lingering.size
@@ -274,7 +284,7 @@ module Reactor
       end
     end
 
-    # @return [Boolean] whether bytes have come
+    # @return [Boolean] whether bytes have arrived
     def request?(connection)
       Watching.read_ahead?(connection, IO::READABLE) || !Fiber.blocking { connection.to_io.wait_readable(0) }.nil?
     rescue SystemCallError, IOError
@@ -282,7 +292,7 @@ module Reactor
     end
 
     def serve(socket, handshake)
-      VM.replace_storage(@storage) # the accept watcher may have been renewed in any fiber
+      VM.replace_storage(@storage) # the fiber that re-armed the accept watcher may have had another storage
       connection = socket
       @busy[socket.to_io] = Fiber.current
       if handshake
@@ -292,10 +302,10 @@ module Reactor
       kept = answer_requests(connection, &@answer)
       rests = kept && !closing? && !connection.to_io.closed?
     rescue StandardError => error
-      raise if @scheduler.forked_child? || !client_gone?(error, socket) # the exit status of a child that the block has forked
+      raise if @scheduler.forked_child? || !client_gone?(error, socket) # in a child that the block forked, it decides the exit status
     ensure
       @busy.delete(socket.to_io)
-      VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it
+      VM.replace_storage(@storage) # inherited by the watchers of this connection and the next
       finish(connection, kept, rests)
     end
 
@@ -313,9 +323,9 @@ module Reactor
       end
     end
 
-    # Yields the connection for each request, until none comes within the time for lingering.
+    # Yields the connection for each request, until none arrives within the lingering time.
     #
-    # @return [Boolean, :detached] whether the connection is kept
+    # @return [Boolean, :detached] whether to keep the connection
     def answer_requests(connection)
       io, fiber = connection.to_io, Fiber.current
       while (kept = yield connection)
@@ -349,7 +359,7 @@ module Reactor
       @scheduler.report_error(error)
     end
 
-    # A connection is closed, or no longer the server's.
+    # Called when a connection has been closed or detached.
     def gone
       @connections -= 1
       @ended.close if ended?
@@ -359,7 +369,7 @@ module Reactor
     def resting = @scheduler.watchers.select { |watcher| watcher.runs?(@first_bytes) || watcher.runs?(@bytes) }
 
     # @yieldparam connection
-    # @yieldreturn [#close, nil] what is to be closed of it; nil: it goes on
+    # @yieldreturn [#close, nil] what to close; nil: keep the connection open
     # @return [Integer] connections that were closed
     def close_resting
       resting.count do |watcher|

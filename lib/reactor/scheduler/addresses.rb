@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
-  # threads of the core's pool, several at a time, while the fiber is parked. If the fiber is interrupted, the lookup ends by
-  # itself.
+  # Resolves names by getaddrinfo(3), so the machine's nsswitch.conf, /etc/hosts and RFC 6724 order apply. Lookups run on threads
+  # of the core's pool, several at a time, while their fibers are parked. When a fiber is interrupted, its lookup is left to
+  # finish unattended.
   #
-  # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and makes everything else of them. That hook
-  # is given no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call it. So Ruby's methods that take a
-  # host and a service are patched ({Patches::NameResolution}). The hook remains for every other caller.
+  # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and derives everything else from them. But the
+  # hook gets no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call it. So the methods of Ruby that take a
+  # host and a service are patched ({Patches::NameResolution}), and the hook serves all other callers.
   module AddressResolution
-    # The hook for a host that is not an address. Ruby takes numeric addresses from it, without zones.
+    # The hook for hosts that are not addresses. Ruby expects numeric addresses without zones.
     #
     # @param hostname [String]
     # @return [Array<String>] in the order of getaddrinfo(3)
@@ -29,7 +29,7 @@ module Reactor
       lookup&.cancel
     end
 
-    # @return [Boolean] whether Ruby gets its addresses from this module, and not from a subclass's own hook
+    # @return [Boolean] whether this module resolves Ruby's names, as opposed to a subclass's own hook
     # @api private
     def resolves? = !forked_child? && method(:address_resolve).owner.equal?(AddressResolution)
   end

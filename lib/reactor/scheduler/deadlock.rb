@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How a scheduler finds that all fibers wait for one another. Ruby itself finds that of threads, and knows nothing of fibers.
+  # Detects that all fibers wait for one another. Ruby detects that only for threads.
   #
   # @api private
   module Deadlock
@@ -10,7 +10,7 @@ module Reactor
       def other_threads_idle? = Thread.list.all? { |thread| thread.equal?(Thread.current) || idle?(thread) }
 
       # @param thread [Thread]
-      # @return [Boolean] whether the thread wakes no fiber unless a thread of this Ractor wakes it, or whether it watches
+      # @return [Boolean] whether the thread only observes, or cannot wake a fiber before a thread of this Ractor wakes it
       def idle?(thread)
         return true if thread.thread_variable?(:reactor_bystander)
 
@@ -19,7 +19,8 @@ module Reactor
 
       private
 
-      # Whether another Ractor may end the thread's wait. Its status is that of a thread that waits for another thread.
+      # Whether another Ractor may end the thread's wait. The status of such a thread is the same as that of one waiting for
+      # another thread.
       def awaits_ractor?(thread)
         frame = thread.backtrace_locations(0, 1)&.first
         !frame.nil? && (frame.path == VM::RACTOR_PATH || frame.label.match?(VM::RACTOR_LABEL))
@@ -28,12 +29,12 @@ module Reactor
 
     private
 
-    # The native and the portable scheduler ask this when all fibers have waited for an unblock, and for nothing else, for a
-    # while. There is a deadlock if no other thread can wake a fiber, because each waits for another thread as well, and no
-    # fiber just sleeps.
+    # The native and the portable scheduler call this when, for a while, all fibers have been waiting for an unblock and nothing
+    # else. It is a deadlock if no fiber merely sleeps and no other thread can wake a fiber, because each waits for another thread
+    # too.
     #
-    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none, or if the program
-    #   has set Thread.ignore_deadlock
+    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is no deadlock, or if the
+    #   program has set Thread.ignore_deadlock
     def deadlock_message
       return if Thread.ignore_deadlock || !Deadlock.other_threads_idle?
 
@@ -44,7 +45,7 @@ module Reactor
       "No live threads left. Deadlock?\n#{dump}"
     end
 
-    # Kernel#sleep waits for no other thread. ConditionVariable#wait, which calls the same hook, does.
+    # Kernel#sleep does not wait for another thread. ConditionVariable#wait, which calls the same hook, does.
     def lost?(status)
       status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(VM::CONDITION_WAIT) })
     end

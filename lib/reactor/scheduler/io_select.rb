@@ -5,14 +5,14 @@ module Reactor
   module IOSelect
     # The hook for IO.select and Kernel#select.
     #
-    # IO.select itself, asked not to wait, says what is ready, because it knows Ruby's read buffers and tied writers. Between
-    # two calls the fiber parks on all the descriptors at once.
+    # A non-waiting call of IO.select itself tells what is ready, because it knows Ruby's read buffers and tied writers. Between
+    # two such calls the fiber parks on all the descriptors at once.
     #
     # @param readables [Array<IO, #to_io>, nil]
     # @param writables [Array<IO, #to_io>, nil]
     # @param exceptables [Array<IO, #to_io>, nil]
     # @param timeout [Numeric, nil] seconds; nil: no limit; 0: does not wait
-    # @return [Array(Array, Array, Array), nil] the same objects that were given; nil when the time is over
+    # @return [Array(Array, Array, Array), nil] the same objects that were given; nil when the timeout elapses
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
@@ -34,7 +34,7 @@ module Reactor
 
     private
 
-    # IO.select releases the GVL, and another thread may close one of the IOs meanwhile.
+    # IO.select releases the GVL, so another thread may close one of the IOs meanwhile.
     def select_now(*lists)
       Fiber.blocking { VM.select_now(*lists) }
     rescue Errno::EBADF
@@ -43,7 +43,7 @@ module Reactor
       raise IOError, "stream closed in another thread"
     end
 
-    # Each IO once, with every event that is wanted of it.
+    # Maps each IO to all the events wanted for it.
     def masks_of(readables, writables, exceptables)
       masks = Hash.new(0).compare_by_identity
       { IO::READABLE => readables, IO::WRITABLE => writables, IO::PRIORITY => exceptables }.each do |event, list|

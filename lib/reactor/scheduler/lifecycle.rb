@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How a scheduler begins and ends. A scheduler belongs to one thread; see {#run}.
+  # The beginning and the end of a scheduler. A scheduler belongs to one thread; see {#run}.
   module Lifecycle
     include Schedulers::Member
 
@@ -9,18 +9,19 @@ module Reactor
     private_constant :UNINTERRUPTED
 
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
-    # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
-    #   {StallDetector}; nil: no limit
+    # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see {StallDetector};
+    #   nil: no limit
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
-    # @param on_error [#call, nil] is given each error that ends a fiber, and the fiber, as {#run} says; nil: the error is reported
-    # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
-    #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
+    # @param on_error [#call, nil] is given each error that ends a fiber, and the fiber, as described for {#run}; nil: the error
+    #   is reported
+    # @param workers [Integer, nil] maximum number of worker threads, for work that Ruby code or its C extensions do with the GVL
+    #   released, see {Offload#offload}; nil: one per processor, but at least 4. Workers start on demand.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
-    #   `blocking_operation_wait`) a worker does: :measured, those that are slow; :always, all; :never, none,
-    #   as in every Ractor but the main one
-    # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
-    #   the policy is unknown; fewer than one worker
-    # @raise [TypeError] stall is no duration; on_stall or on_error cannot be called; workers is no Integer
+    #   `blocking_operation_wait`) run on a worker; :measured: slow ones; :always: all; :never: none, as in every Ractor but the
+    #   main one
+    # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message; stall is not positive; the
+    #   policy is unknown; workers is below 1
+    # @raise [TypeError] stall is not a duration; on_stall or on_error does not respond to call; workers is not an Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, on_error: nil, workers: nil, policy: :measured)
       raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
 
@@ -41,29 +42,33 @@ module Reactor
       singleton_class.prepend(StallDetector::Hook)
     end
 
-    # @return [Boolean] whether a fiber may wait for a thread of its Ractor. Ruby 3.3, and 3.4 with a thread that is not locked to its
-    #   native one, may lose the wake-up or crash in other Ractors than the main one: they move this thread between native ones.
+    # @return [Boolean] whether a fiber may wait for a thread of its Ractor. Outside the main Ractor, Ruby may lose the wake-up or
+    #   crash because it moves this thread between native threads: Ruby 3.3 always does, 3.4 unless this thread is locked to its
+    #   native thread.
     # @api private
     def may_wait_for_threads? = @may_wait_for_threads
 
-    # @raise [TypeError] always: a copy would have the descriptors of the original
+    # @raise [TypeError] always: a copy would share the original's descriptors
     def initialize_copy(_other) = raise(TypeError, "cannot copy #{self.class}")
 
-    # Runs every fiber made by `Fiber.schedule` to its end, and waits for every watcher of {Watching#on_ready} that is not transient.
+    # Runs every fiber made by `Fiber.schedule` to completion, and waits for every watcher of {Watching#on_ready} that is not
+    # transient.
     #
-    # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
-    # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt) ends the run at once: the
-    # remaining fibers are cancelled, their ensure clauses run, and then the error goes on from here. So does any error that
-    # Thread#raise or a trap handler raises on this thread while the scheduler sleeps. If it comes while a fiber has control, Ruby
-    # raises it in that fiber, which may rescue it. Otherwise it is an error that escapes the fiber.
+    # An error that escapes a fiber is reported when it happens. The other fibers continue, and the first such error is raised
+    # here at the end. SystemExit, Interrupt and every other error that is neither a StandardError nor a ScriptError ends the run
+    # at once: the remaining fibers are cancelled, their ensure clauses run, and then the error is raised here. The run ends the
+    # same way on any error that Thread#raise or a trap handler raises on this thread while the scheduler sleeps. If such an error
+    # comes while a fiber has control, Ruby raises it in that fiber; unless the fiber rescues it, it escapes the fiber like any
+    # other error.
     #
-    # With `on_error:`, that is called with each error that would be reported, and with the fiber, instead: in this very fiber, whose
-    # storage it finds. The error counts as handled then, and is not raised here. `on_error` may wait, and `exit` in it ends the run. If it
-    # raises, or if the fiber is ended meanwhile, the error is reported and raised here as without it. The error of a callback of
-    # {Server} comes in the fiber that called it, those that a {Group} does not raise in the fiber that opened the group. If there is no
-    # memory for the fiber of a {Watcher}, `on_error` is given the watcher, and blocks the thread where it waits.
+    # With `on_error:`, each error that would be reported is passed to that callback instead, along with the fiber. The callback
+    # runs in this fiber and sees its storage. The error then counts as handled, and is not raised here. `on_error` may wait;
+    # `exit` in it ends the run. If it raises, or if the fiber is ended meanwhile, the error is reported and raised here after
+    # all. Errors in callbacks of a {Server} are passed in the fiber that made the call, and errors that a {Group} does not raise
+    # in the fiber that opened the group. When there is no memory for the fiber of a {Watcher}, `on_error` is given the watcher,
+    # and if it waits, it blocks the thread.
     #
-    # An error before the first wait of a fiber is its caller's, who gets it from Fiber.schedule.
+    # An error before a fiber's first wait is raised by Fiber.schedule.
     #
     # @return [nil]
     # @raise [RuntimeError] the scheduler is closed
@@ -75,14 +80,14 @@ module Reactor
       ended = true
       nil
     ensure
-      abandon unless ended || nothing_left? # also if the thread is killed, which no rescue sees
+      abandon unless ended || nothing_left? # in ensure, because no rescue sees a kill of the thread
     end
 
-    # Ends this scheduler: ends its fibers as {#scheduler_close} says, closes its descriptors, and takes it from the thread.
-    # A second call does nothing, and neither does a call in a forked child.
+    # Closes this scheduler: ends its fibers as described for {#scheduler_close}, closes its descriptors, and removes it from the
+    # thread. Does nothing when called again or in a forked child.
     #
     # @return [nil]
-    # @raise [ThreadError, FiberError] as {#run}; then nothing has changed
+    # @raise [ThreadError, FiberError] as {#run}; then the scheduler is unchanged
     def close
       forbid_own_fibers unless closed?
       if Fiber.scheduler.equal?(self)
@@ -93,8 +98,8 @@ module Reactor
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close their connections here, because
-    # they get no new fibers.
+    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close their connections here,
+    # because they get no new fibers.
     #
     # @return [nil]
     # @raise as PortableScheduler#cancel
@@ -104,24 +109,24 @@ module Reactor
       super
     end
 
-    # @param server [Server] is told if the fibers and watchers are cancelled, until {#forget_server}
+    # @param server [Server] is told when the fibers and watchers are cancelled, until {#forget_server}
     # @api private
     def add_server(server) = (@servers ||= {}.compare_by_identity)[server] = true
 
     # @api private
     def forget_server(server) = @servers&.delete(server)
 
-    # There was no memory for the fiber of a watcher, which may be a server's.
+    # Called when there was no memory for the fiber of a watcher, which may be a server's.
     #
     # @api private
     def recover_servers(block, io) = @servers&.each_key { |server| server.recover(block, io) }
 
-    # The hook for the end of the thread, the end of the program (before at_exit) and Fiber.set_scheduler. If the thread is
-    # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
+    # The hook that Ruby calls at the end of the thread, at the end of the program (before at_exit) and in Fiber.set_scheduler. It
+    # cancels the fibers if the thread is being killed or the program is exiting; otherwise it runs them to completion.
     #
     # @return [nil]
-    # @raise [ThreadError, FiberError] as {#run}; then the scheduler goes on, although the thread may have none any more: Ruby takes it
-    #   away after Fiber.set_scheduler
+    # @raise [ThreadError, FiberError] as {#run}; then the scheduler stays open, but Ruby may have removed it from the thread, as
+    #   it does after Fiber.set_scheduler
     def scheduler_close
       begin
         cancel if !closed? && exiting?
@@ -135,12 +140,12 @@ module Reactor
       Fiber.blocking { @offload.join } # a closed scheduler has no hooks for Thread#join
     end
 
-    # An error has ended a fiber of the program, or one of its callbacks, and nobody is there to rescue it.
+    # Called when an error that nobody can rescue has ended a fiber of the program or one of its callbacks.
     #
     # @param error [StandardError, ScriptError]
     # @param fiber [Fiber, Watcher]
-    # @return [Boolean] whether `on_error` has taken it; otherwise it has been reported, however `on_error` has ended
-    # @raise [Exception] what stops a program, if `on_error` raises it
+    # @return [Boolean] whether `on_error` has handled it; otherwise it has been reported, whatever `on_error` did
+    # @raise [Exception] an error that stops the program, raised by `on_error`
     # @api private
     def report_error(error, fiber = Fiber.current)
       taken = false
@@ -163,7 +168,7 @@ module Reactor
 
     def nothing_left? = live.zero? && watchers.empty?
 
-    # @return [Float] seconds, on the clock of sleeps and timeouts
+    # @return [Float] seconds, by the clock that sleeps and timeouts use
     def now = Clock.now
 
     def end_loop_and_threads
@@ -172,8 +177,8 @@ module Reactor
       @offload.stop
     end
 
-    # Ends the fibers that have not ended. A second signal ends this, too. If ensure clauses wait for one another, their fibers never end,
-    # and are abandoned.
+    # Ends the remaining fibers. A second signal cuts this short. Fibers whose ensure clauses wait for one another never end, and
+    # are abandoned.
     def abandon
       cancel
       begin
@@ -183,7 +188,7 @@ module Reactor
       end
     end
 
-    # The thread's status and an Integer in $! show Thread#kill. An exception in $! shows exit and signals.
+    # Thread#kill shows in the thread's status or as an Integer in $!; exit and signals show as an exception in $!.
     def exiting?
       error = $!
       Thread.current.status == "aborting" || !(error.nil? || error.is_a?(StandardError) || error.is_a?(ScriptError))

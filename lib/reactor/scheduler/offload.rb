@@ -2,19 +2,19 @@
 
 module Reactor
   class << self
-    # Runs a block that calls blocking C code, so that the other fibers go on: on a worker thread if the calling fiber has a
-    # scheduler, else in the calling fiber.
+    # Runs a block that calls blocking C code without stalling the other fibers: on a worker thread if the calling fiber has a
+    # scheduler, otherwise in the calling fiber.
     #
     #   page = Reactor.offload { Curl.get(url).body }
     #
-    # A scheduler of this library has a number of workers (`workers:`). Under another library's scheduler the block gets a thread
-    # of its own. If no thread can be started, the block runs where it is called, and stops the other fibers.
+    # A scheduler of this library has up to `workers:` worker threads. Under another library's scheduler, the block gets a thread
+    # of its own. If no thread can be started, the block runs in the calling fiber and stalls the others.
     #
-    # On a thread, the block has a copy of its caller's fiber storage: what it writes there is lost when it ends. It does not see the
-    # thread variables and fiber-local variables (`Thread#[]`) of its caller. A later block may get the same thread. It finds the
-    # thread variables that earlier ones have set there, which suits a connection per thread; fiber-local variables, name, priority,
-    # `report_on_exception` and `abort_on_exception` are reset. In the calling fiber the block has all that is the fiber's, and what it
-    # writes into the storage stays there.
+    # On a thread, the block has a copy of its caller's fiber storage: what it writes there is lost when it ends. It does not see
+    # its caller's thread variables and fiber-local variables (`Thread#[]`). Blocks that run on the same thread one after another
+    # share its thread variables, which suits a connection per thread; fiber-local variables, name, priority,
+    # `report_on_exception` and `abort_on_exception` are reset between them. In the calling fiber, the block sees everything the
+    # fiber sees, and what it writes to the storage stays there.
     #
     # @return what the block returns
     # @raise what the block raises
@@ -32,14 +32,14 @@ module Reactor
     end
   end
 
-  # How a scheduler hands work to threads. The work is run inline where the calling fiber is blocking, has another scheduler,
-  # or runs in a forked child.
+  # Hands work to threads. If the calling fiber is blocking, has another scheduler, or runs in a forked child, the work runs
+  # inline.
   module Offload
-    # Runs a block on a worker thread while the fiber is parked. It is for work that blocks or computes with the GVL
-    # released and that Ruby does not offer to the scheduler, for example a call into a C library.
+    # Runs a block on a worker thread while the fiber is parked. Use it for work that blocks or computes with the GVL released and
+    # that Ruby does not offer to the scheduler, such as a call into a C library.
     #
-    # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended. If there is no
-    # worker and none can be started, the block runs inline. What the block sees of the fiber's storage, {Reactor.offload} says.
+    # When the fiber is interrupted, the worker is interrupted too, and the fiber continues once the block has ended. If there is
+    # no worker and none can be started, the block runs inline. {Reactor.offload} says what the block sees of the fiber's storage.
     #
     # @return what the block returns
     # @raise what the block raises
@@ -52,10 +52,10 @@ module Reactor
       @offload.run_on_worker(&block)
     end
 
-    # As {#offload}, for a block that may wait for ever, and perhaps for another fiber: it takes no worker, and gets a thread that counts
-    # towards no limit.
+    # Like {#offload}, for a block that may wait forever, perhaps for another fiber: instead of a worker it gets a new thread that
+    # counts towards no limit.
     #
-    # @param otherwise [#call, nil] is called instead if no thread can be started
+    # @param otherwise [#call, nil] is called instead when no thread can be started
     # @return what the block returns
     # @raise what the block raises
     # @raise [ThreadError] no thread can be started
@@ -66,10 +66,10 @@ module Reactor
       @offload.run_on_own_thread(otherwise, &block)
     end
 
-    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. Before it,
-    # other fibers run if the time slice is spent. The extension calls it by this name.
+    # Runs work inline if work from this place has been cheap so far, otherwise on a worker; see {Lifecycle#initialize}. Lets
+    # other fibers run first if the time slice is spent. The extension calls this by name.
     #
-    # @param place [Object] where the work comes from
+    # @param place [Object] identifies where the work comes from
     # @param work [#call]
     # @return what the work returns
     # @api private
@@ -80,8 +80,8 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs what `blocking_operation_wait` leaves to the VM, if an override has called it. IO.copy_stream then
-    # blocks the thread where it waits. The extension calls it by this name.
+    # Runs work that `blocking_operation_wait` leaves to the VM but that an override has passed on. IO.copy_stream then blocks the
+    # thread when it waits. The extension calls this by name.
     #
     # @param work [#call]
     # @return what the work returns

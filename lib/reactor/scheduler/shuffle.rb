@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Reactor
-  # `REACTOR_SHUFFLE=17` in the environment: in every scheduler chance decides which of the ready fibers runs next, by this seed. What is
-  # no number stands for a seed that is drawn. If the process fails, the seed is written to $stderr. Loaded only if it is asked for.
+  # With `REACTOR_SHUFFLE=17` in the environment, every scheduler picks the next ready fiber at random, with this seed. If the
+  # value is not a number, the seed is random. If the process fails, the seed is written to $stderr. This file is loaded only when
+  # REACTOR_SHUFFLE is set.
   #
   # @api private
   module Shuffle
@@ -14,7 +15,7 @@ module Reactor
     end
 
     pid = Process.pid
-    # Test frameworks run the tests in an at_exit block of their own, which was not there yet: so it runs before this one.
+    # Test frameworks run the tests in an at_exit block registered later than this one, so the tests run first.
     at_exit { $stderr.puts "REACTOR_SHUFFLE=#{SEED}" if $! && Process.pid == pid && !($!.is_a?(SystemExit) && $!.success?) }
   end
 end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # A wait for an IO without a fiber: {Watching#on_ready} returns it. It ends once.
+  # A wait for an IO without a fiber, returned by {Watching#on_ready}. It ends once.
   class Watcher
     # @api private
     def initialize(scheduler, events, block)
@@ -12,7 +12,7 @@ module Reactor
       @number = @ended = nil
     end
 
-    # @return [#to_io, nil] what is watched; nil once it is over
+    # @return [#to_io, nil] the watched object; nil after the wait has ended
     def io = (@scheduler.watched(@number) if waiting? && @number)
 
     # @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them
@@ -20,8 +20,8 @@ module Reactor
 
     # Ends the wait. The block does not run.
     #
-    # @return [Boolean] false if the wait was over before
-    # @raise [ThreadError] called by another thread than the scheduler's
+    # @return [Boolean] false if the wait had ended already
+    # @raise [ThreadError] called on a thread other than the scheduler's
     def cancel
       return false unless waiting? && @scheduler.cancel_watcher(@number)
 
@@ -32,29 +32,29 @@ module Reactor
     # @return [Boolean] whether the block may still run
     def waiting? = ended.nil?
 
-    # Why the wait is over:
+    # Why the wait ended:
     #
     # - `:ready`: the block has been started with the events
     # - `:timeout`: the block has been started with nil
-    # - `:cancelled`: by {#cancel}, or because the scheduler has ended, or the process is a forked child
+    # - `:cancelled`: by {#cancel}, because the scheduler has ended, or because the process is a forked child
     # - `:closed`: the IO was closed
-    # - `:reopened`: the IO got another file
+    # - `:reopened`: the IO was reopened
     # - `:failed`: there was no memory for a fiber
     #
-    # @return [Symbol, nil] nil as long as the wait goes on
+    # @return [Symbol, nil] nil while it is waiting
     def ended = @ended || (:cancelled if @scheduler.forked_child?)
 
-    # @raise [TypeError] always: it changes when it ends
+    # @raise [TypeError] always, because its state changes when it ends
     def freeze = raise(TypeError, "cannot freeze #{inspect}")
 
     # @raise [TypeError] always
     def initialize_copy(_other) = raise(TypeError, "cannot copy #{inspect}")
 
-    # @return [String] what it waits for, or why it is over
+    # @return [String] what it waits for, or why it ended
     def inspect = "#<#{self.class} #{summary}>"
     alias to_s inspect
 
-    # Starts to wait.
+    # Starts waiting.
     #
     # @return [Watcher] self
     # @api private
@@ -76,19 +76,19 @@ module Reactor
       @block = nil
     end
 
-    # @return [Array(String, Integer), nil] where the program's block is
+    # @return [Array(String, Integer), nil] where the program's block is defined
     # @api private
     def source_location = FiberName.place_of(@block)
 
-    # @return [Boolean] whether this very Proc is its block
+    # @return [Boolean] whether its block is this same Proc object
     # @api private
     def runs?(block) = @block.equal?(block)
 
     private
 
-    # The scheduler calls this, too. Afterwards the watcher keeps neither the block nor the storage alive.
+    # Also called by the scheduler. Releases the block and the storage.
     #
-    # @param io [#to_io, nil] what was watched, if there was no memory for a fiber
+    # @param io [#to_io, nil] the watched object, if there was no memory for a fiber
     def finish(reason, io = nil)
       block = @block
       @ended = reason
@@ -97,7 +97,7 @@ module Reactor
     end
 
     def summary
-      io = self.io # first: other threads may ask while the wait ends
+      io = self.io # before `ended`, because the wait may end while another thread asks
       return ended.name if ended
       return "about to run" unless io
 

@@ -3,35 +3,35 @@
 module Reactor
   # Waits without a fiber.
   module Watching
-    # Runs the block in a new fiber as soon as the IO is ready, and returns at once. Until then there is no fiber: an idle connection
+    # Runs the block in a new fiber once the IO is ready, and returns at once. There is no fiber until then: an idle connection
     # takes a few hundred bytes, and the garbage collector has no stack to scan.
     #
     #   scheduler.on_ready(socket, timeout: 60) do |events|
     #     events ? serve(socket) : socket.close
     #   end
     #
-    # It is one wait: to go on watching, the block calls `on_ready` again. The fiber is as one of Fiber.schedule: it takes its turn
-    # after the fibers that were ready before, it inherits the storage of the fiber that called `on_ready`, and an error that
-    # it raises goes where {Lifecycle#run} says. Any number of watchers and fibers may wait for one IO. Bytes that
-    # Ruby or OpenSSL has read ahead count as ready.
+    # This is a single wait: to keep watching, call `on_ready` again in the block. The fiber behaves like one made by
+    # Fiber.schedule: it runs after the fibers that are ready already, it inherits the storage of the fiber that called
+    # `on_ready`, and its errors are handled as described for {Lifecycle#run}. Any number of watchers and fibers may wait for the
+    # same IO. Bytes that Ruby or OpenSSL has read ahead count as ready.
     #
-    # The watcher keeps the IO and the block alive as long as it waits, and {Lifecycle#run} goes on as long as it waits. If the IO
-    # is closed or reopened, the wait is over and the block does not run ({Watcher#ended} tells). Blocks that need nothing but
-    # the IO may be one and the same Proc: it gets the IO.
+    # While it waits, the watcher keeps the IO and the block alive, and {Lifecycle#run} keeps running. If the IO is closed or
+    # reopened, the wait ends without running the block ({Watcher#ended} tells why). Watchers whose blocks need nothing but the IO
+    # can share a single Proc, because the IO is passed to it.
     #
-    # Readiness of a TLS connection is that of its socket: a read may find a part of a record only, and wait.
+    # A TLS connection is ready when its socket is: a read may then find only part of a record, and wait.
     #
     # @param io [IO, #to_io]
     # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
-    # @param timeout [Numeric, nil] seconds; nil: no limit, IO#timeout does not count
-    # @param transient [Boolean] whether {Lifecycle#run} and the end of the thread leave it out of account
-    # @yieldparam events [Integer, nil] those of the events that have come; nil: the time is up
-    # @yieldparam io [#to_io] what was given
+    # @param timeout [Numeric, nil] seconds; nil: no limit, not even IO#timeout
+    # @param transient [Boolean] whether {Lifecycle#run} and the end of the thread ignore this watcher
+    # @yieldparam events [Integer, nil] those of the events that have occurred; nil: the timeout has elapsed
+    # @yieldparam io [#to_io] the object passed as `io`
     # @return [Watcher]
-    # @raise [ArgumentError] without a block; no events; both directions of an IO that has two descriptors (IO.popen)
-    # @raise [TypeError, RangeError] no IO, no Integer, no duration
+    # @raise [ArgumentError] no block; no events; both directions of an IO that has two descriptors (IO.popen)
+    # @raise [TypeError, RangeError] io, events or timeout has the wrong type or is out of range
     # @raise [IOError] the IO is closed, or not open in this direction
-    # @raise [ThreadError] called by another thread than the scheduler's, or by a trap handler
+    # @raise [ThreadError] called on a thread other than the scheduler's, or in a trap handler
     # @raise [RuntimeError] the scheduler is closed, or the process is a forked child
     def on_ready(io, events = IO::READABLE, timeout: nil, transient: false, &block)
       raise ArgumentError, "no block given" unless block
@@ -39,28 +39,28 @@ module Reactor
       @trap_check.synchronize { nil } # raises ThreadError in a trap handler
       Watcher.new(self, events, block).begin(io, timeout, transient, Watching.read_ahead?(io, events))
     rescue TypeError, ArgumentError, RangeError
-      Options.seconds(:timeout, timeout) # names it, if it was wrong
+      Options.seconds(:timeout, timeout) # if the timeout is at fault, raises an error that names it
       raise
     end
 
-    # @return [Boolean] whether OpenSSL has bytes that it has read from the socket
+    # @return [Boolean] whether OpenSSL holds bytes that it has read from the socket
     # @api private
     def self.read_ahead?(io, events)
       return false if IO === io
       return false unless defined?(OpenSSL::Buffering) && OpenSSL::Buffering === io && Integer === events && events.anybits?(IO::READABLE)
       return true if io.pending.positive?
 
-      buffer = io.instance_variable_get(:@rbuffer) # no public method tells without reading
+      buffer = io.instance_variable_get(:@rbuffer) # there is no public method that tells without reading
       buffer.is_a?(String) ? !buffer.empty? : readable_now?(io)
     end
 
-    # For a version of OpenSSL's library that keeps its buffer elsewhere: one system call more.
+    # For versions of the openssl gem that keep their buffer elsewhere. Costs another system call.
     def self.readable_now?(io)
       byte = io.read_nonblock(1, exception: false)
       io.ungetc(byte) if byte.is_a?(String)
       byte != :wait_readable
     rescue SystemCallError, OpenSSL::SSL::SSLError
-      true # the block will meet the error, or the end
+      true # the block will get the error, or the end of the stream
     end
     private_class_method :readable_now?
   end
