@@ -29,7 +29,7 @@ end
 def looks(count, number)
   IO.popen([*Bench::RUBY, __FILE__, "observed", count.to_s], "r+") do |process|
     path = process.gets.chomp
-    Array.new(number) { JSON.parse(UNIXSocket.open(path, &:read)).fetch("look_seconds") * 1000 }.tap { process.close_write }
+    Array.new(number) { JSON.parse(UNIXSocket.open(path, &:read)).fetch("snapshot_seconds") * 1000 }.tap { process.close_write }
   end
 end
 

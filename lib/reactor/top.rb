@@ -8,7 +8,7 @@ require_relative "clock"
 require_relative "observe/health"
 require_relative "observe/socket_place"
 require_relative "version"
-require_relative "top/look"
+require_relative "top/snapshot"
 require_relative "top/view"
 require_relative "top/window"
 
@@ -29,11 +29,11 @@ module Reactor
         pid, options = parse(arguments)
         raise Failure, "the live view needs a terminal; see --once" unless options[:once] || ($stdin.tty? && $stdout.tty?)
 
-        look = Look.at(pid, options[:wait]) or raise Failure, format("process %d has not answered for %g s", pid, options[:wait])
+        snapshot = Snapshot.at(pid, options[:wait]) or raise Failure, format("process %d has not answered for %g s", pid, options[:wait])
         if options[:once]
-          puts options[:json] ? JSON.pretty_generate(look.to_h) : View.new([look]).lines
+          puts options[:json] ? JSON.pretty_generate(snapshot.to_h) : View.new([snapshot]).lines
         else
-          Window.new(pid, options[:interval], look).run
+          Window.new(pid, options[:interval], snapshot).run
         end
         0
       rescue OptionParser::ParseError => error
@@ -51,9 +51,9 @@ module Reactor
       def parse(arguments)
         options = { interval: 1.0, wait: 3.0 }
         parser = OptionParser.new(USAGE)
-        parser.on("--once", "print one look, counted from the start of the schedulers, and end")
+        parser.on("--once", "print one snapshot, counted from the start of the schedulers, and end")
         parser.on("--json", "with --once: as JSON")
-        parser.on("--interval SECONDS", Float, "between two looks (1)")
+        parser.on("--interval SECONDS", Float, "between two snapshots (1)")
         parser.on("--wait SECONDS", Float, "for the first answer (3)")
         parser.on("--version") { puts VERSION; exit }
         rest = parser.parse(arguments, into: options)

@@ -61,10 +61,10 @@ class TestTop < ReactorTest
     observed do |pid|
       out, error, status = top("--once", "--json", pid)
       assert_equal ["", 0], [error, status]
-      look = JSON.parse(out, symbolize_names: true)
-      assert_equal [pid, 2], [look[:pid], look[:schedulers].size]
-      assert_operator look[:look_seconds], :>, 0
-      look[:schedulers].each do |row|
+      snapshot = JSON.parse(out, symbolize_names: true)
+      assert_equal [pid, 2], [snapshot[:pid], snapshot[:schedulers].size]
+      assert_operator snapshot[:snapshot_seconds], :>, 0
+      snapshot[:schedulers].each do |row|
         assert_equal BACKEND.to_s, row[:backend]
         assert_equal [0, 1], row[:waits].values_at(:io, :block)
         assert_includes 1..2, row[:waits][:sleep], "one of the sleepers may be ready"
@@ -75,7 +75,7 @@ class TestTop < ReactorTest
         assert_equal "sleep", sleeper[:hook]
         assert_match(/\A-e:\d+:in /, sleeper[:place])
       end
-      assert_equal ["sleeper 0", "sleeper 1"], look[:schedulers].flat_map { |row| row[:fibers].filter_map { |fiber| fiber[:name] } }.sort
+      assert_equal ["sleeper 0", "sleeper 1"], snapshot[:schedulers].flat_map { |row| row[:fibers].filter_map { |fiber| fiber[:name] } }.sort
     end
   end
 
@@ -123,8 +123,8 @@ class TestTop < ReactorTest
     run_scheduler do
       shallow, deep = [0, 40].map do |depth|
         fibers = Array.new(Reactor::Observer::FIBERS) { Fiber.schedule { wait_at(depth) } }
-        Reactor::Observer.look
-        made = objects_made { Reactor::Observer.look }
+        Reactor::Observer.snapshot
+        made = objects_made { Reactor::Observer.snapshot }
         fibers.each(&:kill)
         made
       end
@@ -144,7 +144,7 @@ class TestTop < ReactorTest
   def document
     answer = nil
     run_scheduler do |scheduler|
-      answer = { look_seconds: 0.001, **Reactor::Observer.look }
+      answer = { snapshot_seconds: 0.001, **Reactor::Observer.snapshot }
       answer[:schedulers].select! { |row| row[:id] == scheduler.object_id }
     end
     answer
@@ -155,7 +155,7 @@ class TestTop < ReactorTest
     row = document[:schedulers].first
     row[:fibers] = Array.new(30) { |i| { name: "client #{i}", state: "waiting", hook: "io", events: "readable", seconds: 1.0, place: "/a/b/a.rb:#{i}" } }
     row[:stalls] = Array.new(2) { |i| { name: "slow #{i}", seconds: 0.1, backtrace: ["/a.b/b.rb:#{i}"] } }
-    view = Reactor::Top::View.new([Reactor::Top::Look.new(document)])
+    view = Reactor::Top::View.new([Reactor::Top::Snapshot.new(document)])
     lines = view.lines(24, 80)
     assert_equal 24, lines.size
     assert_equal ["slowest turns", "slow 0", "waiting longest", "client 0"], lines.join("\n").scan(/waiting longest|client 0|slowest turns|slow 0/)
@@ -342,7 +342,7 @@ class TestTop < ReactorTest
     observed do |pid|
       { "q" => 0, "\x03" => 0, :TERM => 130 }.each do |ending, status|
         in_terminal(pid) do |terminal|
-          terminal.afresh.expect(/busy .* %.*[▁-█]{5}/m) # looks go on
+          terminal.afresh.expect(/busy .* %.*[▁-█]{5}/m) # it keeps taking snapshots
           ending == :TERM ? Process.kill(:TERM, terminal.pid) : terminal.send(ending)
           assert_equal [status, ""], terminal.finish
         end

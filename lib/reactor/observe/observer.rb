@@ -26,7 +26,7 @@ module Reactor
 
       # @return [Hash{Symbol => Object}] what all schedulers look like now
       # @api private
-      def look
+      def snapshot
         schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
         { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: text($PROGRAM_NAME),
           schedulers: schedulers.map { |scheduler| row(scheduler) } }
@@ -113,9 +113,9 @@ module Reactor
     def answer(client)
       client.timeout = PATIENCE
       before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
-      text = JSON.generate(Observer.look)
+      text = JSON.generate(Observer.snapshot)
       spent = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
-      client.write("#{text.chop},\"look_seconds\":#{spent}}\n")
+      client.write("#{text.chop},\"snapshot_seconds\":#{spent}}\n")
     rescue IO::TimeoutError, SystemCallError
       nil # the reader has left, or does not read
     rescue StandardError => error

@@ -2,14 +2,14 @@
 
 module Reactor
   module Top
-    # The lines of the view, made from the looks so far.
+    # The lines of the view, made from the snapshots so far.
     class View
       BARS = "▁▂▃▄▅▆▇█"
 
-      # @param looks [Array<Look>] the oldest first, at least one
+      # @param snapshots [Array<Snapshot>] the oldest first, at least one
       # @param message [String, nil] below the head
-      def initialize(looks, message = nil)
-        @looks = looks
+      def initialize(snapshots, message = nil)
+        @snapshots = snapshots
         @message = message
       end
 
@@ -17,7 +17,7 @@ module Reactor
       # @param width [Integer] columns at most
       # @return [Array<String>]
       def lines(height = nil, width = 100)
-        rows = @looks.last.rows
+        rows = @snapshots.last.rows
         top = [head, (@message && "  ** #{@message} **"), ("no scheduler is open" if rows.empty?)].compact
         room = (height - top.size) / rows.size if height && rows.any?
         all = top + rows.each_with_index.flat_map { |row, number| cut(scheduler(row, number, width), room) }
@@ -27,9 +27,9 @@ module Reactor
       private
 
       def head
-        document = @looks.last.document
-        format("reactor-top  process %d  %s  Ruby %s  a look took %s  q ends", document[:pid], document[:program], document[:ruby],
-               milliseconds(document[:look_seconds]))
+        document = @snapshots.last.document
+        format("reactor-top  process %d  %s  Ruby %s  snapshot took %s  q ends", document[:pid], document[:program], document[:ruby],
+               milliseconds(document[:snapshot_seconds]))
       end
 
       def cut(lines, room)
@@ -44,11 +44,11 @@ module Reactor
         stalls = row.stalls.map { |stall| item(stall[:seconds], stall[:name], stall[:backtrace].first) }
         fibers = row.fibers.map { |fiber| item(fiber[:seconds], fiber[:name], fiber[:place], wait(fiber)) }
         lists = list("slowest turns (of those that stall: has found)", stalls) + list("waiting longest", fibers)
-        ["", title, *series(row, width), *facts(row), *lists]
+        ["", title, *series(row, width), *numbers(row), *lists]
       end
 
       def series(row, width)
-        all = @looks.filter_map { |look| look.row(row.id)&.window }.last([width - 30, 10].max)
+        all = @snapshots.filter_map { |snapshot| snapshot.row(row.id)&.window }.last([width - 30, 10].max)
         [
           line("busy", all.map(&:utilisation), 1.0) { |share| format("%5.1f %%", share * 100) },
           line("turn p99", all.map { |health| health.turns.percentile(0.99) }) { |seconds| milliseconds(seconds) },
@@ -64,7 +64,7 @@ module Reactor
         format("  %-11s %10s  %s", label, values.last ? yield(values.last) : "-", bars.join)
       end
 
-      def facts(row)
+      def numbers(row)
         health, turns = row.window, row.window.turns
         waits = row.health.waits.map { |hook, count| "#{hook} #{count}" }.join("  ")
         collected = health.seconds.zero? ? 0 : health.stats[:gc_ns] / 1e7 / health.seconds

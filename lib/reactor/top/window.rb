@@ -2,7 +2,7 @@
 
 module Reactor
   module Top
-    # The live view: looks again and again, draws, and ends at a key, on the terminal of this process.
+    # The live view: snapshots again and again, draws, and ends at a key, on the terminal of this process.
     class Window
       ENTER = "\e[?1049h\e[?25l" # the other screen, no cursor
       LEAVE = "\e[?25h\e[?1049l"
@@ -10,16 +10,16 @@ module Reactor
       REST_OF_LINE = "\e[K"
       REST_OF_SCREEN = "\e[J"
       QUIT = /[qQ\x03\x04]/ # Ctrl-C and Ctrl-D come as keys
-      KEPT = 300            # looks
+      KEPT = 300            # snapshots
       PATIENCE = 1          # seconds to wait for an answer before the keys are looked at again
 
       # @param pid [Integer]
-      # @param interval [Float] seconds between two looks
-      # @param first [Look]
+      # @param interval [Float] seconds between two snapshots
+      # @param first [Snapshot]
       def initialize(pid, interval, first)
         @pid = pid
         @interval = interval
-        @looks = [first]
+        @snapshots = [first]
         @answered = Clock.now
       end
 
@@ -32,7 +32,7 @@ module Reactor
           $stdout.write(ENTER)
           draw
           until quit?
-            look
+            take_snapshot
             draw
           end
         ensure
@@ -50,21 +50,21 @@ module Reactor
         true # the terminal is gone
       end
 
-      def look
-        found = Look.at(@pid, PATIENCE, @looks.last)
+      def take_snapshot
+        found = Snapshot.at(@pid, PATIENCE, @snapshots.last)
         silent = Clock.now - @answered
         return @silence = format("process %d has not answered for %.0f s", @pid, silent) unless found
 
         @silence = nil
         @answered = Clock.now
-        @looks << found
-        @looks.shift if @looks.size > KEPT
+        @snapshots << found
+        @snapshots.shift if @snapshots.size > KEPT
       end
 
       def draw
         height, width = $stdout.winsize
         height, width = 24, 80 if height.zero? || width.zero?
-        lines = View.new(@looks, @silence).lines(height, width)
+        lines = View.new(@snapshots, @silence).lines(height, width)
         $stdout.write(HOME, lines.map { |line| "#{line}#{REST_OF_LINE}" }.join("\r\n"), REST_OF_SCREEN)
         $stdout.flush
       end

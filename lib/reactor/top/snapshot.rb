@@ -7,15 +7,15 @@ module Reactor
     end
 
     # The answer of the observed process at one moment.
-    class Look
+    class Snapshot
       # One of its schedulers. `health` is counted from its start, and `window` from the look before; from its start in the first look.
       Row = Struct.new(:id, :name, :backend, :health, :window, :fibers, :stalls)
 
       class << self
         # @param pid [Integer]
         # @param seconds [Numeric] to wait for each part of the answer: the process may be stopped
-        # @param before [Look, nil]
-        # @return [Look, nil] nil if the process has not answered in this time
+        # @param before [Snapshot, nil]
+        # @return [Snapshot, nil] nil if the process has not answered in this time
         # @raise [Failure] it does not observe, or is not there
         def at(pid, seconds, before = nil)
           text = read(pid, seconds) or return
@@ -63,7 +63,7 @@ module Reactor
       attr_reader :rows
 
       # @param document [Hash{Symbol => Object}]
-      # @param before [Look, nil]
+      # @param before [Snapshot, nil]
       def initialize(document, before = nil)
         @document = document
         @rows = document.fetch(:schedulers).map do |row|
