@@ -7,7 +7,7 @@
 # From then on, an operation that blocks inside `Fiber.schedule { … }` suspends only its own fiber.
 module Reactor
   # Both gems have files of the same names, so `require` would mix them.
-  raise LoadError, 'the gem "reactor" is another project than this one, "reactor-loop": take it out of your Gemfile' if defined?(Gem) && Gem.loaded_specs.key?("reactor")
+  raise LoadError, 'the gem "reactor" is a different project from this one, "reactor-loop": remove "reactor" from your Gemfile' if defined?(Gem) && Gem.loaded_specs.key?("reactor")
 end
 
 require_relative "reactor/version"

@@ -25,7 +25,7 @@ module Reactor
         # If the library is absent, the path of the error is the name that was required. Another path is that of a broken file.
         raise LoadError, <<~MESSAGE unless error.path == library
           the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
-          Build it again for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
+          Rebuild it for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
         MESSAGE
       end
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
@@ -68,13 +68,13 @@ module Reactor
     def choose(wanted)
       wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if wanted.nil?
       return Reactor.backends.key(true) if wanted.nil?
-      raise TypeError, "a backend is a Symbol or a String, not #{wanted.class}" unless Symbol === wanted || String === wanted
+      raise TypeError, "backend must be a Symbol or a String, not #{wanted.class}" unless Symbol === wanted || String === wanted
 
       name = wanted.to_sym
       known = Reactor.backends
       case reason = known[name]
       when true then name
-      when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (there are: #{known.keys.join(", ")})"
+      when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (known: #{known.keys.join(", ")})"
       else raise ArgumentError, "backend #{name} is not available: #{reason}"
       end
     end

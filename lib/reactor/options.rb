@@ -19,7 +19,7 @@ module Reactor
       # @return [Integer] at least 1
       # @raise [TypeError, ArgumentError]
       def count(name, value)
-        count = Integer.try_convert(value) or raise TypeError, "#{name} is an Integer, not #{value.class}"
+        count = Integer.try_convert(value) or raise TypeError, "#{name} must be an Integer, not #{value.class}"
         raise ArgumentError, "#{name} must be at least 1, not #{count}" unless count.positive?
 
         count
@@ -31,7 +31,7 @@ module Reactor
       def limit(name, value)
         Durations.added_seconds(value)
       rescue TypeError
-        raise TypeError, "#{name} is a number of seconds or nil, not #{value.class}"
+        raise TypeError, "#{name} must be a number of seconds or nil, not #{value.class}"
       end
     end
   end

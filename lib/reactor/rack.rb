@@ -70,10 +70,10 @@ module Reactor
     # @raise [TypeError] app or on_error does not respond to call; a limit is not a number
     # @raise [ArgumentError] a limit is unknown or not positive
     def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, **limits)
-      raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
+      raise TypeError, "a Rack application must respond to call, and #{app.class} does not" unless app.respond_to?(:call)
 
       { logger: [logger, :error], access_log: [access_log, :info] }.each do |name, (object, method)|
-        raise TypeError, "#{name} is a Logger, not #{object.class}" unless object.nil? || object.respond_to?(method)
+        raise TypeError, "#{name} must be a Logger, not #{object.class}" unless object.nil? || object.respond_to?(method)
       end
       raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
 
@@ -170,7 +170,7 @@ module Reactor
     rescue SignalException
       raise
     rescue Exception => second # rubocop:disable Lint/RescueException -- on_error has failed
-      warn("reactor: an error of the application was not reported: #{error.class}, because of #{second.class}")
+      warn("reactor: failed to report an error of the application: #{error.class} (reporting raised #{second.class})")
     end
 
     # Logs a request that was refused.
@@ -194,7 +194,7 @@ module Reactor
     def checked(limits)
       limits.each do |name, value|
         raise ArgumentError, "unknown keyword: :#{name}#{" (#run takes it)" if RUNS.include?(name)}" unless DEFAULTS.key?(name)
-        raise TypeError, "#{name} is a number, not #{value.class}" unless Numeric === value
+        raise TypeError, "#{name} must be a number, not #{value.class}" unless Numeric === value
         raise ArgumentError, "#{name} must be positive" unless value.positive?
       end
     end

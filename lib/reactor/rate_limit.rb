@@ -20,7 +20,7 @@ module Reactor
     def initialize(count, per:)
       @count = Options.count(:count, count)
       seconds = Options.limit(:per, per)
-      raise TypeError, "per is a number of seconds, not nil" if seconds.nil?
+      raise TypeError, "per must be a number of seconds, not nil" if seconds.nil?
       raise ArgumentError, "per must be more than 0 seconds" unless seconds.positive?
 
       @interval = Rational(nanoseconds(seconds), @count) # exact; rounding could let only count - 1 calls pass

@@ -88,7 +88,7 @@ module Reactor
       scheduler = Fiber.scheduler
       return Running.run(Scheduler.new(**options), &block) unless scheduler
       raise "this thread has another library's scheduler (#{scheduler.class})" unless scheduler.is_a?(Schedulers::Member)
-      raise ArgumentError, "this thread has a scheduler already: #{options.keys.join(", ")} cannot be chosen" unless options.empty?
+      raise ArgumentError, "this thread already has a scheduler: cannot set #{options.keys.join(", ")}" unless options.empty?
 
       Schedulers.current ? yield : Running.run_inside(block)
     end

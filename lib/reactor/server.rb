@@ -89,15 +89,15 @@ module Reactor
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil, handshake_timeout: 10,
                    speaks: nil, on_open: nil, on_close: nil, &block)
       raise ArgumentError, "no block given" unless block
-      raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
+      raise TypeError, "listener must be a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library: call this in the block of Reactor.run" unless scheduler.is_a?(Schedulers::Member)
-      raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
+      raise TypeError, "limit must be an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
       raise ArgumentError, "limit must be at least 1, not #{limit}" if limit && limit < 1
-      raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?
-      raise ArgumentError, "speaks is :first or nil, not #{speaks.inspect}" unless [:first, nil].include?(speaks)
+      raise TypeError, "linger must be a number of seconds (0 disables lingering)" if linger.nil?
+      raise ArgumentError, "speaks must be :first or nil, not #{speaks.inspect}" unless [:first, nil].include?(speaks)
 
       { handshake: handshake, on_open: on_open, on_close: on_close }.each do |name, callback|
-        raise TypeError, "#{name} cannot be called" unless callback.nil? || callback.respond_to?(:call)
+        raise TypeError, "#{name} must respond to call" unless callback.nil? || callback.respond_to?(:call)
       end
 
       @listener = listener
@@ -132,7 +132,7 @@ module Reactor
     # @return [self]
     # @raise [RuntimeError] the server has been stopped
     def start
-      raise "this server was stopped" if @stopping
+      raise "this server has been stopped" if @stopping
 
       @storage = Fiber.current.storage
       @scheduler.add_server(self)

@@ -45,7 +45,7 @@ module Reactor
       def virtual_time(settle: 0.01, backend: nil, &block)
         raise ArgumentError, "no block given" unless block
         raise "this thread already has a scheduler" if Fiber.scheduler
-        raise TypeError, "settle is a number of seconds, not nil" if settle.nil?
+        raise TypeError, "settle must be a number of seconds, not nil" if settle.nil?
 
         settle = Options.seconds(:settle, settle)
 

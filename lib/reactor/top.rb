@@ -19,7 +19,7 @@ module Reactor
   module Top
     USAGE = <<~TEXT
       usage: reactor-top [options] PID
-      A live view of a process that has called Reactor.observe. q ends it.
+      A live view of a process that has called Reactor.observe. Press q to quit.
     TEXT
 
     class << self
@@ -51,16 +51,16 @@ module Reactor
       def parse(arguments)
         options = { interval: 1.0, wait: 3.0 }
         parser = OptionParser.new(USAGE)
-        parser.on("--once", "print one snapshot, counted from the start of the schedulers, and end")
+        parser.on("--once", "print one snapshot, counted from the start of the schedulers, and exit")
         parser.on("--json", "with --once: as JSON")
         parser.on("--interval SECONDS", Float, "between two snapshots (1)")
         parser.on("--wait SECONDS", Float, "for the first answer (3)")
         parser.on("--version") { puts VERSION; exit }
         rest = parser.parse(arguments, into: options)
-        raise OptionParser::InvalidArgument, "one process id is needed" unless rest.size == 1 && rest.first.match?(/\A[1-9]\d{0,9}\z/)
+        raise OptionParser::InvalidArgument, "exactly one process ID is required" unless rest.size == 1 && rest.first.match?(/\A[1-9]\d{0,9}\z/)
         raise OptionParser::InvalidArgument, "--json needs --once" if options[:json] && !options[:once]
-        raise OptionParser::InvalidArgument, "the wait is longer than 0 s" unless options[:wait].positive?
-        raise OptionParser::InvalidArgument, "the interval is at least 0.05 s" if options[:interval] < 0.05
+        raise OptionParser::InvalidArgument, "--wait must be more than 0 s" unless options[:wait].positive?
+        raise OptionParser::InvalidArgument, "--interval must be at least 0.05 s" if options[:interval] < 0.05
 
         [Integer(rest.first), options]
       end

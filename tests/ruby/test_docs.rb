@@ -30,7 +30,7 @@ class TestDocs < ReactorTest
     return RubyVM::InstructionSequence.compile(block.code) if block.needs == "rails" && !loads?("rails")
 
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
-    skip "the portable scheduler records no trace" if select_backend? && block.code.include?("scheduler.trace(")
+    skip "the portable scheduler does not support tracing" if select_backend? && block.code.include?("scheduler.trace(")
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")

@@ -270,7 +270,7 @@ class TestInspection < ReactorTest
 
   # --- traces ----------------------------------------------------------------------------------------------------
 
-  def needs_trace = (skip "the portable scheduler records no trace" if select_backend?)
+  def needs_trace = (skip "the portable scheduler does not support tracing" if select_backend?)
 
   def traced(**options, &block)
     needs_trace

@@ -501,7 +501,7 @@ class TestOnReady < ReactorTest
   end
 
   def test_a_trace_shows_the_fiber_by_the_place_of_its_block
-    skip "the portable scheduler records no trace" if select_backend?
+    skip "the portable scheduler does not support tracing" if select_backend?
     path = File.join(Dir.tmpdir, "reactor-on-ready-#{Process.pid}.json")
     line = nil
     run_scheduler do |scheduler|

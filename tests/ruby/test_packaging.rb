@@ -27,7 +27,7 @@ class TestPackaging < ReactorTest
     load = ->(program) { Open3.capture3(RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), "-e", program) }
     _, err, status = load.call('Gem.loaded_specs["reactor"] = Gem::Specification.new("reactor", "2.0.1"); require "reactor-loop"')
     refute_predicate status, :success?
-    assert_match(/another project.*\(LoadError\)/, err)
+    assert_match(/a different project.*\(LoadError\)/, err)
     assert_equal ["Reactor::Scheduler", ""], load.call('require "reactor-loop"; print Reactor::Scheduler').first(2)
   end
 

@@ -333,7 +333,7 @@ class TestRack < ReactorTest
         assert_equal "ok", Net::HTTP.get("127.0.0.1", "/", port)
       end
     end
-    assert_equal 3, words.scan("was not reported").size
+    assert_equal 3, words.scan("failed to report").size
   end
 
   def test_on_error_takes_the_errors_of_the_application_and_of_its_fibers

@@ -159,7 +159,7 @@ class TestTop < ReactorTest
     lines = view.lines(24, 80)
     assert_equal 24, lines.size
     assert_equal ["slowest turns", "slow 0", "waiting longest", "client 0"], lines.join("\n").scan(/waiting longest|client 0|slowest turns|slow 0/)
-    assert_match(/… \d+ lines more/, lines.last)
+    assert_match(/… \d+ more lines/, lines.last)
     assert_includes lines, "      1.000 s  io readable  client 0  a.rb:0"
     assert_includes lines, "      0.100 s  slow 0  b.rb:0"
     (1..60).each { |height| assert_operator view.lines(height, 80).size, :<=, height }
@@ -171,7 +171,7 @@ class TestTop < ReactorTest
     pid = Process.spawn("true")
     Process.wait(pid)
     assert_equal ["", "reactor-top: there is no process #{pid}\n", 1], top(pid, "--once")
-    assert_equal ["", "reactor-top: process #{Process.pid} is not observed: it has to call Reactor.observe\n", 1], top("--once", Process.pid)
+    assert_equal ["", "reactor-top: process #{Process.pid} cannot be observed: it must call Reactor.observe\n", 1], top("--once", Process.pid)
     [[], ["x"], [1, 2], ["--once", "--json"], ["--nonsense", 1], ["--json", 1], ["--interval", 0, 1], ["--wait", 0, 1]].each do |arguments|
       assert_equal 2, top(*arguments).last, arguments.inspect
     end
@@ -202,8 +202,8 @@ class TestTop < ReactorTest
             puts error.message
           end
         RUBY
-        assert_match(/\A1\n.* is no folder that only user \d+ can enter\n\z/, child.out, way)
-        assert_match(/\Areactor-top: .* is no folder that only/, child.err, way)
+        assert_match(/\A1\n.* is not a folder that only user \d+ can enter\n\z/, child.out, way)
+        assert_match(/\Areactor-top: .* is not a folder that only/, child.err, way)
         way == :link ? File.unlink(folder) : Dir.rmdir(folder)
       end
     end
@@ -354,7 +354,7 @@ class TestTop < ReactorTest
     observed do |pid|
       in_terminal(pid) do |terminal|
         terminal.resize(10, 40)
-        terminal.expect(/… \d+ lines more/).afresh.expect(/\e\[H.*… \d+ lines more/m)
+        terminal.expect(/… \d+ more lines/).afresh.expect(/\e\[H.*… \d+ more lines/m)
         terminal.expect(/\e\[J\e\[H.*?\e\[J/m)
         frame = terminal.text[/\e\[J\e\[H(.*?)\e\[J/m, 1].split("\r\n").map { |line| line.delete_suffix("\e[K") }
         assert_operator frame.size, :<=, 10
@@ -387,7 +387,7 @@ class TestTop < ReactorTest
         Process.kill(:KILL, pid)
         status, error = terminal.finish
         assert_equal 1, status
-        assert_match(/\Areactor-top: (?:there is no process #{pid}|process #{pid} is not observed.*)\n\z/, error)
+        assert_match(/\Areactor-top: (?:there is no process #{pid}|process #{pid} cannot be observed.*)\n\z/, error)
       end
     end
   end

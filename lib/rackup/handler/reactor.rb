@@ -45,7 +45,7 @@ module Rackup
 
         def number(options, name)
           text = options[name] or return
-          Integer(text, exception: false) || Float(text, exception: false) || raise(ArgumentError, "#{name} is a number, not #{text.inspect}")
+          Integer(text, exception: false) || Float(text, exception: false) || raise(ArgumentError, "#{name} must be a number, not #{text.inspect}")
         end
 
         def tls(certificate, key)

@@ -106,7 +106,7 @@ module Reactor
     # @return [Array<Holder>] the fiber that has waited longest first
     # @raise [ArgumentError, TypeError, RangeError] no duration
     def holders(longer_than: 0.1)
-      seconds = Options.seconds(:longer_than, longer_than) or raise TypeError, "longer_than is a number of seconds, not nil"
+      seconds = Options.seconds(:longer_than, longer_than) or raise TypeError, "longer_than must be a number of seconds, not nil"
 
       Holder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
     end
@@ -141,7 +141,7 @@ module Reactor
     # @raise [SystemCallError] the file cannot be opened, and the block has not run; or it cannot be written, and the block has run
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
-      raise NotImplementedError, "the portable scheduler records no trace" unless respond_to?(:trace_start)
+      raise NotImplementedError, "the portable scheduler does not support tracing" unless respond_to?(:trace_start)
 
       TraceWriter.new(self, limit).record(path, &block)
     end

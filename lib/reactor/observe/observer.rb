@@ -67,7 +67,7 @@ module Reactor
     # @raise [SocketPlace::Untrusted, SystemCallError] there is no place for the socket
     # @api private
     def initialize
-      raise NotImplementedError, "a process is observed by a UNIX socket, which Ruby does not have on Windows" if VM::WINDOWS
+      raise NotImplementedError, "observing a process needs UNIX sockets, which Ruby lacks on Windows" if VM::WINDOWS
 
       @pid = Process.pid
       @path = SocketPlace.path(@pid)

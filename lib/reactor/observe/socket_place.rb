@@ -27,7 +27,7 @@ module Reactor
       end
       status = File.lstat(folder)
       own = status.directory? && status.uid == Process.euid && status.mode.nobits?(0o077)
-      raise Untrusted, "#{folder} is no folder that only user #{Process.euid} can enter" unless own
+      raise Untrusted, "#{folder} is not a folder that only user #{Process.euid} can enter" unless own
 
       File.join(folder, "#{pid}.sock")
     end

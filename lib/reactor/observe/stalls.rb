@@ -129,7 +129,7 @@ module Reactor
     rescue SystemExit
       raise
     rescue Exception => error # rubocop:disable Lint/RescueException -- it concerns nobody else
-      VM.report_error(@report, error, "raised an exception, given a stall")
+      VM.report_error(@report, error, "raised an exception while handling a stall")
     end
 
     # Whatever has ended it: Ruby has reported that.

@@ -42,8 +42,8 @@ module Reactor
         @is_writing = true
         @keeps &&= input.finishable? && @connection.may_go_on?
         @status = Integer(status)
-        raise ArgumentError, "#{@status} is no status of an answer" unless @status == 101 || @status.between?(200, 999)
-        raise ArgumentError, "the request asks for no upgrade, or its body was not read" if @status == 101 && !(@may_upgrade && input.finish)
+        raise ArgumentError, "#{@status} is not a valid response status" unless @status == 101 || @status.between?(200, 999)
+        raise ArgumentError, "the request asks for no upgrade, or its body has not been read" if @status == 101 && !(@may_upgrade && input.finish)
 
         @bytes = 0
         @length = @has_connection = @encoding = @hijack = nil
@@ -64,7 +64,7 @@ module Reactor
       # @return [IO, OpenSSL::SSL::SSLSocket] the connection, which is the application's from now on
       # @raise [IOError] the application has returned its answer
       def hijack
-        raise IOError, "the answer has begun" if @is_writing
+        raise IOError, "the response has begun" if @is_writing
 
         @connection.hijack
       end
@@ -198,7 +198,7 @@ module Reactor
 
       # A body that is called with the connection, which ends with it.
       def stream(head, body)
-        raise TypeError, "a body responds to each or call, and #{body.class} does not" unless body.respond_to?(:call)
+        raise TypeError, "a body must respond to each or call, and #{body.class} does not" unless body.respond_to?(:call)
 
         @keeps = false
         put(framed(head))

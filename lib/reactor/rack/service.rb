@@ -19,7 +19,7 @@ module Reactor
       # @api private
       def initialize(rack, host, port, workers, stop_timeout, backend, logger)
         raise ArgumentError, "workers must be 0 or more" if workers.negative?
-        raise NotImplementedError, "this platform has no fork(2), so no workers" if workers.positive? && !Process.respond_to?(:fork)
+        raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
 
         @rack = rack
         @stop_timeout = Options.seconds(:stop_timeout, stop_timeout)
@@ -44,7 +44,7 @@ module Reactor
       # @yieldparam service [Service] when its listener is open and signals end it
       # @api private
       def run
-        raise "this thread has a scheduler: use serve" if Fiber.scheduler
+        raise "this thread already has a scheduler: use serve" if Fiber.scheduler
 
         owner = Process.pid
         on_signals do

@@ -152,7 +152,7 @@ module Reactor
       @on_error&.call(error, fiber)
       taken = !@on_error.nil?
     rescue StandardError, ScriptError => own
-      report(@on_error, own, "raised an exception, given an error")
+      report(@on_error, own, "raised an exception while handling an error")
       false
     ensure
       report(fiber, error) unless taken

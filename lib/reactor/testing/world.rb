@@ -39,7 +39,7 @@ module Reactor
         @entropy = Random.new(random.rand(1 << 32))
         @allow = allow
         unknown = allow - Confinement::REFUSED
-        raise ArgumentError, "allow: #{unknown.join(", ")} unknown (there are: #{Confinement::REFUSED.join(", ")})" if unknown.any?
+        raise ArgumentError, "allow: #{unknown.join(", ")} unknown (known: #{Confinement::REFUSED.join(", ")})" if unknown.any?
 
         @trace = Trace.new(scheduler, complete)
         @network = Network.new(self, Random.new(random.rand(1 << 32)), faults)

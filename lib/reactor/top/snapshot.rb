@@ -24,7 +24,7 @@ module Reactor
 
           new(document, before)
         rescue JSON::ParserError, KeyError
-          raise Failure, "process #{pid} answers in another form: is its reactor another version than #{VERSION}?"
+          raise Failure, "process #{pid} answers in an unknown format: does it run another version of reactor than #{VERSION}?"
         end
 
         private
@@ -49,7 +49,7 @@ module Reactor
 
         def absence(pid)
           Process.kill(0, pid)
-          "process #{pid} is not observed: it has to call Reactor.observe"
+          "process #{pid} cannot be observed: it must call Reactor.observe"
         rescue Errno::ESRCH
           "there is no process #{pid}"
         rescue Errno::EPERM

@@ -18,7 +18,7 @@ module Reactor
       # @return [Array<String>]
       def lines(height = nil, width = 100)
         rows = @snapshots.last.rows
-        top = [head, (@message && "  ** #{@message} **"), ("no scheduler is open" if rows.empty?)].compact
+        top = [head, (@message && "  ** #{@message} **"), ("no open scheduler" if rows.empty?)].compact
         room = (height - top.size) / rows.size if height && rows.any?
         all = top + rows.each_with_index.flat_map { |row, number| cut(scheduler(row, number, width), room) }
         cut(all, height).map { |line| clean(line)[0, width] }
@@ -28,14 +28,14 @@ module Reactor
 
       def head
         document = @snapshots.last.document
-        format("reactor-top  process %d  %s  Ruby %s  snapshot took %s  q ends", document[:pid], document[:program], document[:ruby],
+        format("reactor-top  process %d  %s  Ruby %s  snapshot took %s  q quits", document[:pid], document[:program], document[:ruby],
                milliseconds(document[:snapshot_seconds]))
       end
 
       def cut(lines, room)
         return lines if room.nil? || lines.size <= room
 
-        room.positive? ? [*lines.first(room - 1), "  … #{lines.size - room + 1} lines more"] : []
+        room.positive? ? [*lines.first(room - 1), "  … #{lines.size - room + 1} more lines"] : []
       end
 
       def scheduler(row, number, width)
@@ -43,7 +43,7 @@ module Reactor
         title = "##{number + 1} #{row.name}  #{row.backend}  #{stats[:live]} live  #{stats[:watchers]} watchers  #{stats[:timers]} timers"
         stalls = row.stalls.map { |stall| item(stall[:seconds], stall[:name], stall[:backtrace].first) }
         fibers = row.fibers.map { |fiber| item(fiber[:seconds], fiber[:name], fiber[:place], wait(fiber)) }
-        lists = list("slowest turns (of those that stall: has found)", stalls) + list("waiting longest", fibers)
+        lists = list("slowest turns (found by stall:)", stalls) + list("waiting longest", fibers)
         ["", title, *series(row, width), *numbers(row), *lists]
       end
 

@@ -30,9 +30,9 @@ module Reactor
     # @raise [ArgumentError] the policy is unknown; fewer than one worker
     # @raise [TypeError] workers is no Integer
     def initialize(policy, workers)
-      raise ArgumentError, "unknown policy #{policy.inspect} (there are: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
-      raise TypeError, "workers is an Integer, not #{workers.class}" unless Integer === workers
-      raise ArgumentError, "at least one worker is needed, not #{workers}" unless workers.positive?
+      raise ArgumentError, "unknown policy #{policy.inspect} (known: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
+      raise TypeError, "workers must be an Integer, not #{workers.class}" unless Integer === workers
+      raise ArgumentError, "workers must be at least 1, not #{workers}" unless workers.positive?
 
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.
       @may_switch = Ractor.current.equal?(Ractor.main)
