@@ -71,10 +71,10 @@ module Reactor
       return yield if @bound && @outer.here? && @outer.acts? # that one ends this block, too
 
       Deadline.with(self) { interruptible(&block) }
-    rescue Scope::Interruption => error
-      raise unless error.equal?(@stop)
+    rescue Scope::Interruption => interruption
+      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer one's
 
-      raise error.reason, cause: nil
+      raise error, cause: nil
     ensure
       @fiber = nil
     end

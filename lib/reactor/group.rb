@@ -358,6 +358,7 @@ module Reactor
     # @raise [RuntimeError] the thread has another library's scheduler
     # @raise [ArgumentError] no block; limit is below 1
     # @raise [TypeError] limit is no Integer, and has no to_int; timeout is no number
+    # @raise [RangeError] limit is too large for a Thread::SizedQueue
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block
 

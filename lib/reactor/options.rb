@@ -30,7 +30,7 @@ module Reactor
       # @raise [TypeError]
       def limit(name, value)
         Durations.added_seconds(value)
-      rescue TypeError
+      rescue TypeError, RangeError # of a Complex
         raise TypeError, "#{name} must be a number of seconds or nil, not #{value.class}"
       end
     end

@@ -30,6 +30,12 @@ module Reactor
 
     # A block that no group, task or deadline around it ends.
     class Shield
+      ENDING = :@__reactor_ending
+      private_constant :ENDING
+
+      # @param task [Group::Task] of the current fiber; ends where that would begin a shield
+      def self.refuse(task) = Fiber.current.instance_variable_set(ENDING, task)
+
       # @param inside [Scope, nil] only a shield in this block; nil: in any
       # @return [Shield, nil] the innermost one of the fiber
       def self.over(fiber, inside = nil)
@@ -52,6 +58,7 @@ module Reactor
 
       # Runs the block in the current fiber.
       def run
+        Fiber.current.instance_variable_get(ENDING)&.deliver(true)
         Scope.enter(self)
         scopes.each(&:hold_time)
         @scheduler.yield # raises what has come before

@@ -218,6 +218,19 @@ class TestBlock < ReactorTest
     end
   end
 
+  # In plain Ruby, only a walk over the objects of the process finds out whether what a fiber waited for is hidden.
+  def test_many_cancelled_waits_cost_few_walks_over_the_object_space
+    walks = 0
+    in_fiber do
+      Reactor.group do |group|
+        50.times { group.async { Thread::Queue.new.pop } }
+        50.times { group.async { mutex = Thread::Mutex.new; Fiber.schedule { mutex.lock; sleep 0 }; mutex.lock } }
+        TracePoint.new(:c_call) { |call| walks += 1 if call.method_id == :each_object }.enable { group.cancel; sleep 0 }
+      end
+    end
+    assert_operator walks, :<=, 8
+  end
+
   # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')

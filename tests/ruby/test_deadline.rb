@@ -175,6 +175,20 @@ class TestDeadline < ReactorTest
     end
   end
 
+  def test_where_the_outer_one_cannot_end_the_block_the_inner_one_does
+    inner = -> { Reactor.deadline(60) { sleep } }
+    in_fiber { Reactor.deadline(0.001) { Fiber.blocking { assert_raises(Exceeded, &inner) } } }
+    needs_fork
+    [method(:in_fiber), method(:run_plain)].each do |run|
+      statuses = run.call do
+        pid = Reactor.deadline(60) { fork { begin; Reactor.deadline(0.001) { sleep }; rescue Exceeded; exit!(7); end } }
+        bound = Reactor.deadline(0.01) { fork { begin; inner.call; rescue Exceeded; exit!(8); end } }
+        [pid, bound].map { |child| Process.wait2(child)[1].exitstatus }
+      end
+      assert_equal [7, 8], statuses
+    end
+  end
+
   def test_it_goes_on_when_the_block_is_left_in_another_way
     virtual do
       [-> { raise KeyError }, -> { throw :tag }].each { |leave| outcome { catch(:tag) { Reactor.deadline(1) { leave.call } } } }

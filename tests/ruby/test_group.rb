@@ -290,6 +290,13 @@ class TestGroup < ReactorTest
     assert_equal [:third, [2, 4], 0, :later, []], value
   end
 
+  def test_any_cancels_the_others_once
+    calls = 0
+    trace = TracePoint.new(:call) { |call| calls += 1 if call.method_id == :cancel && call.self.is_a?(Reactor::Group::Task) }
+    trace.enable { in_fiber { Reactor.group { |group| group.any(1..50) { sleep 0 } } } }
+    assert_operator calls, :<=, 50 + 50 # once as others, and once as the call ends
+  end
+
   def test_any_asks_for_no_element_after_the_first_value
     asked = []
     endless = Enumerator.new { |yielder| (1..).each { |i| asked << i; yielder << i } }

@@ -87,6 +87,26 @@ class TestOnError < ReactorTest
     end
   end
 
+  def test_the_end_of_a_block_around_a_group_is_no_error_of_it
+    given = []
+    run_plain do
+      Reactor.run(on_error: ->(error, _) { given << error }) do
+        assert_raises(Reactor::DeadlineExceeded) do
+          Reactor.deadline(0.001) do
+            Reactor.group(timeout: 60) { Reactor.group { |group| group.async { begin; sleep; ensure; sleep 0.005; end }; sleep } }
+          end
+        end
+        limit = Thread::Queue.new
+        assert_raises(Timeout::Error) do
+          Reactor.group(timeout: 0.001) do
+            Reactor.deadline(0.002) { Reactor.group { |group| group.async { Reactor.shield { limit.pop(timeout: 0.01) } }; sleep } }
+          end
+        end
+      end
+    end
+    assert_empty given
+  end
+
   def test_an_error_of_on_error_leaves_the_error_to_run
     child = run_child(<<~RUBY)
       calls = 0

@@ -127,6 +127,43 @@ class TestShield < ReactorTest
     assert_equal %i[inner failed outer], log
   end
 
+  def test_a_cancelled_task_that_leaves_the_block_in_another_way_begins_no_other
+    leaves = { raise: -> { raise IOError }, throw: -> { throw :out }, no_memory: -> { raise IOError } }
+    log = []
+    leaves.each do |name, leave|
+      in_fiber do |scheduler|
+        Reactor.group do |group|
+          begun = Thread::Queue.new
+          task = group.async do
+            begin
+              catch(:out) { Reactor.shield { begun << true; sleep 0; scheduler.define_singleton_method(:fiber) { raise FiberError } if name == :no_memory; leave.call } }
+            rescue IOError
+              log << :rescued
+            end
+            log << name
+            Reactor.shield { log << :never }
+            log << :never
+          end
+          begun.pop
+          task.cancel
+        end
+      end
+    end
+    assert_equal %i[rescued raise throw], log
+  end
+
+  # Both limits expire in the shield.
+  def test_after_the_block_the_outer_limit_comes_first
+    limits = [->(seconds, &block) { Reactor.deadline(seconds, &block) }, ->(seconds, &block) { Reactor.group(timeout: seconds, &block) }]
+    limits.product(limits) do |outer, inner|
+      Reactor::Testing.virtual_time do
+        assert_raises(Timeout::Error) do
+          outer.call(1) { begin; inner.call(2) { Reactor.shield { sleep 3 } }; rescue Timeout::Error; flunk; end }
+        end
+      end
+    end
+  end
+
   def test_a_task_that_cancels_itself_in_the_block
     log = []
     in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; Reactor.shield { task.cancel; sleep 0.001; log << :done }; log << :never } } }
@@ -183,12 +220,19 @@ class TestShield < ReactorTest
     assert_equal %i[timeout kill raise begun thread], log
   end
 
+  # A deadline that is so short that the shield has not begun tells nothing, so the next one is longer.
   def test_without_a_scheduler_a_deadline_is_held_back
     log = []
-    run_plain do
-      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0.001) { Reactor.shield { sleep 0.01; log << :done }; log << :never } }
+    seconds = 0.001
+    until log.any?
+      run_plain do
+        assert_raises(Reactor::DeadlineExceeded) do
+          Reactor.deadline(seconds) { Reactor.shield { log << :begun; sleep 2 * seconds; log << :done }; sleep; log << :never }
+        end
+      end
+      seconds *= 2
     end
-    assert_equal [:done], log
+    assert_equal %i[begun done], log
   end
 
   def test_a_deadline_in_a_shield_ends_its_block_without_a_scheduler_too

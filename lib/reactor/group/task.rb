@@ -99,12 +99,9 @@ module Reactor
         return unless @fiber
 
         throw self if here
-        return @scheduler.cancel_fiber(@fiber) unless runs_here? # which cannot do it to itself
+        return @scheduler.cancel_fiber(@fiber) unless runs_here?
 
-        @scheduler.fiber do
-          @scheduler.yield
-          deliver(false)
-        end
+        end_at_next_wait
       end
 
       # Runs the block in the current fiber.
@@ -132,6 +129,20 @@ module Reactor
 
       # @return [String] its state
       def inspect = "#<#{self.class} #{@state}>"
+
+      private
+
+      # An exception leaves a shield, and the program may rescue it. The scheduler cancels no fiber that runs, so another fiber asks it
+      # to, when this one waits. If this one begins a shield first, it ends there.
+      def end_at_next_wait
+        Scope::Shield.refuse(self)
+        @scheduler.fiber do
+          @scheduler.yield
+          deliver(false)
+        end
+      rescue FiberError # no memory for a fiber
+        throw self
+      end
     end
   end
 end

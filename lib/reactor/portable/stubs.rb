@@ -34,8 +34,16 @@ module Reactor
 
     # Whether Ruby code may use an object that the VM gave to a hook. Up to Ruby 3.4, IO#close of an IO that another thread uses
     # waits on a mutex whose class the VM has cleared, and a message to it, even is_a?, ends the process. ObjectSpace leaves out
-    # what is hidden. Only an error at the end of a wait asks.
-    def visible?(blocker) = RUBY_VERSION >= "4.0" || ObjectSpace.each_object(Thread::Mutex).any? { |mutex| mutex.equal?(blocker) }
+    # what is hidden. A walk takes milliseconds, so it remembers all that it finds.
+    def visible?(blocker)
+      return true if RUBY_VERSION >= "4.0"
+
+      visible = Ractor.current[:__reactor_visible__] ||= ObjectSpace::WeakMap.new # by identity
+      unless visible.key?(blocker)
+        [Thread::Mutex, Thread::Queue].each { |type| ObjectSpace.each_object(type) { |object| visible[object] = true } }
+      end
+      visible.key?(blocker)
+    end
 
     # @return [false] in plain Ruby a thread cannot be kept on its native thread
     def lock_native_thread = false
