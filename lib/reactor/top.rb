@@ -24,7 +24,7 @@ module Reactor
 
     class << self
       # @param arguments [Array<String>]
-      # @return [Integer] the exit status: 1 if the process cannot be looked at, 2 for wrong arguments
+      # @return [Integer] the exit status: 1 if the process cannot be observed, 2 for wrong arguments
       def run(arguments)
         pid, options = parse(arguments)
         raise Failure, "the live view needs a terminal; see --once" unless options[:once] || ($stdin.tty? && $stdout.tty?)

@@ -7,17 +7,17 @@ module Rackup
   module Handler
     # `rackup -s reactor`: see {::Reactor::Rack}.
     module Reactor
-      # What `-O NAME=VALUE` may set besides the options of {valid_options}: each limit.
+      # The options that `-O NAME=VALUE` may set besides {valid_options}: all limits.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       private_constant :LIMITS
 
       class << self
-        # Serves the application until TERM or INT comes.
+        # Serves the application until TERM or INT.
         #
-        # @param options those of rackup, and those of {valid_options}
+        # @param options rackup's options and {valid_options}
         # @yieldparam service [::Reactor::Rack::Service]
         # @return [nil]
-        # @raise [ArgumentError] the value of an option is no number
+        # @raise [ArgumentError] the value of an option is not a number
         def run(app, **options)
           limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The name of a fiber in reports, and the place of the block that it runs. The name does not stand in Fiber#storage, because Ruby lets
-  # no other fiber read that.
+  # The name of a fiber in reports, and where the block it runs is defined. The name is not kept in Fiber#storage, because Ruby
+  # lets no other fiber read it there.
   #
   # @api private
   module FiberName
     NAME = :@__reactor_name
-    # Paths of this library begin so.
+    # Prefix of this library's paths.
     OWN = "#{File.dirname(__dir__)}/".freeze
     private_constant :NAME
 
@@ -18,8 +18,8 @@ module Reactor
       # @param name [String, nil]
       def set(fiber, name) = fiber.instance_variable_set(NAME, name)
 
-      # @return [String, nil] where the program's block stands that the fiber runs; nil unless one of this library's schedulers has made it,
-      #   or once it has ended
+      # @return [String, nil] where the program's block that the fiber runs is defined; nil if the fiber has ended or was not made
+      #   by one of this library's schedulers
       def birthplace(fiber)
         return unless fiber&.alive?
 
@@ -28,7 +28,7 @@ module Reactor
         place_of(block)&.join(":")
       end
 
-      # A block of this library that runs one of the program's has that in its variable `block`.
+      # If the block is this library's, it has the program's block in its local variable `block`.
       #
       # @param block [Proc, Watcher, nil]
       # @return [Array(String, Integer), nil] path and line
@@ -41,7 +41,7 @@ module Reactor
         (place_of(inner) unless inner.equal?(block)) || place
       end
 
-      # @return [String] for a report: its name, and where it was made; itself, if it has no name
+      # @return [String] for a report: the fiber's name and where it was made, or `inspect` if it has no name
       def describe(fiber)
         return "the root fiber" unless fiber
 
@@ -55,7 +55,7 @@ module Reactor
   end
 
   class << self
-    # Names the current fiber in dumps, reports of stalls and deadlocks, and `reactor-top`.
+    # Names the current fiber in dumps, in reports of stalls and deadlocks, and in `reactor-top`.
     #
     # @param name [#to_s, nil] nil: no name
     # @return the name
@@ -64,7 +64,7 @@ module Reactor
     end
 
     # @param fiber [Fiber]
-    # @return [String, nil] the name that the fiber was given
+    # @return [String, nil] the name of the fiber
     def fiber_name(fiber = Fiber.current) = FiberName.of(fiber)
   end
 end

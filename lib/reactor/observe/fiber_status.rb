@@ -5,39 +5,40 @@ require_relative "fiber_name"
 module Reactor
   FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace)
 
-  # What one fiber of a scheduler is doing at the moment it was looked at.
+  # A snapshot of what one fiber of a scheduler is doing.
   #
   # @!attribute [r] fiber
   #   @return [Fiber]
   # @!attribute [r] state
-  #   @return [Symbol] `:waiting` (parked), `:ready` (its wait is over, and it is in the ready queue), `:running` (it has control) or
-  #     `:away` (other fibers run for it: an Enumerator that it has resumed, or, in {Lifecycle#run}, all)
+  #   @return [Symbol] `:waiting` (parked), `:ready` (its wait has ended and it is in the ready queue), `:running` (it has
+  #     control) or `:away` (it has resumed an Enumerator that runs or waits now, or is in {Lifecycle#run}, where all others run)
   # @!attribute [r] hook
-  #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join …) or `:other`; nil unless waiting
+  #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join …) or `:other`; nil unless
+  #     waiting
   # @!attribute [r] io
-  #   @return [IO, nil] the object it waits for; nil if there is none, are several, or it is gone
+  #   @return [IO, nil] the object it waits for; nil if there is none or several, or if the object is gone
   # @!attribute [r] events
-  #   @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 if it waits for no single IO
+  #   @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 unless it waits for a single IO
   # @!attribute [r] forever
-  #   @return [Boolean] whether it waits without a time limit until another fiber or thread wakes it
+  #   @return [Boolean] whether it waits without a time limit for another fiber or thread to wake it
   # @!attribute [r] seconds
-  #   @return [Float, nil] how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
-  #     or ready
+  #   @return [Float, nil] how long it has been in this state, measured from the turn of the loop in which the state began; nil
+  #     unless waiting or ready
   # @!attribute [r] backtrace
-  #   @return [Array<String>] where it stands, as Fiber#backtrace, without the frames of this library's Ruby code. The first frame of a
-  #     fiber that waits may be a native hook, with the line of its caller.
+  #   @return [Array<String>] as Fiber#backtrace, without the frames of this library's Ruby code. The first frame of a waiting
+  #     fiber may be a native hook, shown with its caller's line.
   class FiberStatus
-    # One fiber as the scheduler's `fiber_rows` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
-    # (key), and the IO object as itself or by its number (io).
+    # One fiber as reported by the scheduler's `fiber_rows`: the attributes of {FiberStatus}, a number that identifies the fiber
+    # while it lives (key), and the IO object or its number (io).
     #
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # Frames of this library begin so.
+    # Prefix of this library's paths.
     OWN = "#{File.dirname(__dir__)}/".freeze
-    # Frames that {place} looks at. The portable scheduler has the most of its own above those of the program.
+    # The most frames that {place} searches. The portable scheduler has the most frames of its own above the program's.
     DEEPEST_PLACE = 32
-    # Events in words, by their number.
+    # Events in words, indexed by mask.
     WANTED = Array.new(8) do |events|
       names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
       names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ").freeze
@@ -46,17 +47,17 @@ module Reactor
 
     class << self
       # @param scheduler [Lifecycle]
-      # @param limit [Integer, nil] how many at most: those that have waited longest; nil: all
+      # @param limit [Integer, nil] maximum number of fibers, longest-waiting first; nil: no limit
       # @return [Array<Row>] every fiber the scheduler knows
       # @api private
       def rows(scheduler, limit = nil) = scheduler.fiber_rows(*limit).map { |values| Row.new(*values) }
 
       # @param fiber [Fiber]
       # @param is_running [Boolean] whether it has control
-      # @return [String, nil] the program's line that it stands at; that of the library's method if it runs nothing else
+      # @return [String, nil] the line of the program where it is, or of this library if there is none of the program
       # @api private
       def place(fiber, is_running: false)
-        # A fiber without control stands in a hook, and the place is a frame before it: mostly the first.
+        # A fiber without control is in a hook, and its place is usually the frame below.
         top = is_running ? 0 : 1
         line = fiber.backtrace(top, 1)&.first
         return line unless line.nil? || line.start_with?("<internal:", OWN)
@@ -79,22 +80,22 @@ module Reactor
         end
       end
 
-      # @return [Hash{Integer => IO}] IO objects by the number under which the native scheduler knows them
+      # @return [Hash{Integer => IO}] IO objects by the native scheduler's numbers for them
       # @api private
       def numbered_ios
         ObjectSpace.each_object(IO).filter_map { |io| (number = Internal.io_number(io)) && [number, io] }.to_h
       end
 
       # @param runner [Fiber, Thread]
-      # @return [Array<String>] where it is, without the frames of this library's Ruby code, unless there are no others
+      # @return [Array<String>] without the frames of this library's Ruby code, unless there are no others
       # @api private
       def backtrace(runner)
         frames = runner.backtrace || []
         frames.reject { |frame| frame.start_with?(OWN) }.then { |others| others.empty? ? frames : others }
       end
 
-      # @param string [String] a path or a name, which may be anything
-      # @return [String] for JSON, which is UTF-8
+      # @param string [String] a path or a name in any encoding
+      # @return [String] valid UTF-8, for JSON
       # @api private
       def text(string)
         return string if string.encoding == Encoding::UTF_8 && string.valid_encoding?

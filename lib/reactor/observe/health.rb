@@ -5,20 +5,21 @@ require_relative "../histogram"
 module Reactor
   Health = Data.define(:stats, :turns, :lateness, :queue)
 
-  # The numbers of a scheduler: since it was made, or, as a difference of two, between two readings.
+  # The measurements of a scheduler: since it was made, or, in a difference, between two readings.
   #
-  # Time is real time, also in virtual time. Only {#lateness} is counted on the clock of sleeps and timeouts.
+  # Time is real time, even when the scheduler's time is virtual, except that {#lateness} is measured on the clock of sleeps and
+  # timeouts.
   #
   # @!attribute [r] stats
-  #   @return [Hash{Symbol => Integer}] the counters and gauges of {Inspection#stats}. In a difference a counter is what was counted
-  #     between the two readings, and a gauge is that of the later one.
+  #   @return [Hash{Symbol => Integer}] the counters and gauges of {Inspection#stats}. In a difference, counters cover the time
+  #     between the two readings, and gauges are those of the later one.
   # @!attribute [r] turns
-  #   @return [Histogram] the seconds from one poll of the kernel to the next, or to the sleep before it. On the native scheduler, only
-  #     the mean of turns that follow one another within a millisecond is known.
+  #   @return [Histogram] seconds from each poll of the kernel to the next one, or to the sleep before it. Of turns that follow
+  #     one another within a millisecond, the native scheduler knows only the mean.
   # @!attribute [r] lateness
-  #   @return [Histogram] the seconds by which sleeps, timeouts and other timers ended late
+  #   @return [Histogram] how late sleeps, timeouts and other timers ended, in seconds
   # @!attribute [r] queue
-  #   @return [Histogram] the seconds for which work waited for a thread, in the native pool and in that of {Offload#offload}
+  #   @return [Histogram] how long work waited for a thread, in the native pool and in that of {Offload#offload}, in seconds
   class Health
     # The names of the stats that are gauges.
     GAUGES = %i[
@@ -27,7 +28,7 @@ module Reactor
     ].freeze
 
     # @param earlier [Health] of the same scheduler
-    # @return [Health] what was counted between the two
+    # @return [Health] the difference between the two readings
     def -(earlier)
       counted = stats.to_h { |name, value| [name, Health::GAUGES.include?(name) ? value : value - earlier.stats.fetch(name, 0)] }
       Health.new(counted, turns - earlier.turns, lateness - earlier.lateness, queue - earlier.queue)
@@ -36,10 +37,10 @@ module Reactor
     # @return [Float] seconds
     def seconds = (stats.fetch(:awake_ns, 0) + stats.fetch(:asleep_ns, 0)) / 1e9
 
-    # @return [Float, nil] the share of the time in which the loop was not asleep, from 0 to 1; nil if no time has passed
+    # @return [Float, nil] the share of time in which the loop was not asleep, from 0 to 1; nil if no time has passed
     def utilisation = seconds.zero? ? nil : stats[:awake_ns] / 1e9 / seconds
 
-    # @return [Hash{Symbol => Integer}] how many fibers are parked, by the hook they wait in: io, sleep, block, other
+    # @return [Hash{Symbol => Integer}] the number of parked fibers by the hook they wait in: io, sleep, block, other
     def waits = %i[io sleep block other].to_h { |hook| [hook, stats[:"waiting_#{hook}"]] }
 
     # @return [Hash{Symbol => Object}] for JSON
@@ -47,7 +48,7 @@ module Reactor
       { seconds: seconds, utilisation: utilisation, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
     end
 
-    # Keeps its last reading, and returns the difference to it. Readers do not disturb one another.
+    # Keeps its last reading, and returns the difference from it. Readers do not affect one another.
     class Reader
       # @param scheduler [Inspection]
       def initialize(scheduler)

@@ -3,15 +3,15 @@
 module Reactor
   Holder = Data.define(:status, :what, :place)
 
-  # A fiber that waits while it holds a lock or a database connection, so that others wait for it. See {Inspection#holders}.
+  # A fiber that waits while holding a lock or a database connection that others may be waiting for. See {Inspection#holders}.
   #
   # @!attribute [r] status
   #   @return [FiberStatus] the fiber, what it waits for, since when, and where
   # @!attribute [r] what
   #   @return [String] "Mutex", "Monitor", or "connection of the pool primary"; "Mutex or Monitor" up to Ruby 3.3
   # @!attribute [r] place
-  #   @return [String] the line of the backtrace that has entered `synchronize`, or Active Record's `with_connection` or `transaction`;
-  #     the line at which the fiber waits, if it has got the connection in another way
+  #   @return [String] the backtrace line that entered `synchronize`, or Active Record's `with_connection` or `transaction`; for a
+  #     connection obtained in another way, the line where the fiber waits
   class Holder
     class << self
       # @param statuses [Array<FiberStatus>]
@@ -27,7 +27,7 @@ module Reactor
 
       private
 
-      # What the fiber holds by `synchronize`, and the lines that have entered it, the innermost first.
+      # The locks the fiber holds by `synchronize`, and the lines that entered it, innermost first.
       def locks(backtrace)
         places, labels = backtrace.map { |frame| frame.rpartition(":in ").values_at(0, 2) }.transpose
         return [] unless places
@@ -37,14 +37,14 @@ module Reactor
         entered.map { |index| [VM::LOCKS[labels[index]], backtrace.drop(index + 1).find { |frame| !frame.end_with?("mon_synchronize'") }] }
       end
 
-      # Whether the fiber waits for the innermost lock itself, or for a condition, for which it has given the lock up.
+      # Whether the fiber waits for the innermost lock itself, or for a condition, having released the lock.
       def gives_up_lock?(places, labels, lock)
-        first = labels[0].end_with?("kernel_sleep'", "`block'", "#block'") ? 1 : 0 # behind a native hook
+        first = labels[0].end_with?("kernel_sleep'", "`block'", "#block'") ? 1 : 0 # skips a native hook
         lock == first || VM::UNLOCKERS.include?(labels[first]) ||
           (labels[first, 2] == VM::UNLOCKERS_WITHOUT_CLASS && places[first, 3].uniq.one?)
       end
 
-      # Those of Active Record. The lock of a pool is not taken, because a trap handler cannot take it.
+      # The connections of Active Record. The pool is read without its lock, which a trap handler could not take.
       def connections
         return [] unless defined?(::ActiveRecord) && !::ActiveRecord.autoload?(:ConnectionAdapters)
 

@@ -6,69 +6,69 @@ require_relative "health"
 require_relative "trace_writer"
 
 module Reactor
-  # Methods that show the state of a scheduler, and do not change it. Every thread of the Ractor may call them, except for {#trace},
-  # also while the scheduler's own thread sleeps or computes.
+  # Methods that show the state of a scheduler without changing it. Any thread of the Ractor may call them, except {#trace}, even
+  # while the scheduler's own thread sleeps or computes.
   module Inspection
-    # Counters since the scheduler was made, and gauges of this moment. Each counter costs an addition.
+    # Counters since the scheduler was made, and current gauges. Each counter costs one addition.
     #
     # Counters, on every backend:
     #
     # - `fibers`: fibers made by Fiber.schedule
     # - `parks`: waits begun by fibers
-    # - `switches`: times control was given to a waiting fiber. A fiber needs none if its own wait ends while it polls.
+    # - `switches`: times a waiting fiber was given control. There is none when a fiber's own wait ends while it polls.
     # - `turns`: polls of the kernel
     # - `sleeps`: polls that found nothing and went to sleep
     # - `wakeups`: sleeps ended by another thread or a trap handler
     # - `stalls`: fibers that held the loop too long, if `stall:` was given
-    # - `awake_ns`: nanoseconds in which the loop was not asleep
+    # - `awake_ns`: nanoseconds in which the loop was awake
     # - `asleep_ns`: nanoseconds in which the loop was asleep
-    # - `gc_ns`: nanoseconds of garbage collection in which the loop was not asleep, by any thread; to the millisecond on the
-    #   native scheduler. 0 if GC.measure_total_time is off.
+    # - `gc_ns`: nanoseconds of garbage collection, by any thread, while the loop was awake; in whole milliseconds on the native
+    #   scheduler. 0 if GC.measure_total_time is off.
     #
     # Gauges, on every backend:
     #
     # - `live`: fibers made by Fiber.schedule that have not finished
-    # - `parked`: fibers that wait
+    # - `parked`: waiting fibers
     # - `ready`: entries of the ready queue
-    # - `waiting_io`: fibers that wait in the hook :io of {FiberStatus}
+    # - `waiting_io`: fibers waiting in the hook :io (see {FiberStatus})
     # - `waiting_sleep`: in the hook :sleep
     # - `waiting_block`: in the hook :block
     # - `waiting_other`: in the hook :other
-    # - `watchers`: waits of {Watching#on_ready} that go on
-    # - `timers`: timers that are set
+    # - `watchers`: pending waits of {Watching#on_ready}
+    # - `timers`: pending timers
     #
     # Counters of the native scheduler only:
     #
     # - `waits`: waits for a descriptor
-    # - `skipped`: waits that needed no system call, because the direction was known to be drained
+    # - `skipped`: waits that needed no system call, because the descriptor was known to be drained
     # - `registered`: descriptors registered with the kernel
-    # - `rearmed`: registrations armed again
-    # - `renewed`: registrations that the kernel had forgotten, made again
-    # - `deregistered`: registrations ended
-    # - `closed`: registrations left to end with their descriptors, because their owners closed them
+    # - `rearmed`: registrations re-armed
+    # - `renewed`: registrations made again after the kernel had dropped them
+    # - `deregistered`: registrations removed
+    # - `closed`: registrations that ended with their descriptors, because those were closed
     # - `polls`: system calls that asked the kernel for events
-    # - `events`: events it reported
-    # - `stale`: events of an older registration of a descriptor, dropped
-    # - `spurious`: events of a direction that no fiber waited for
-    # - `queued`: writes submitted in one call with writes of other fibers (backend uring)
-    # - `carried`: small reads and fsyncs of files made by the driver instead of a thread (backend uring)
+    # - `events`: events the kernel reported
+    # - `stale`: events dropped because they belong to an older registration of a descriptor
+    # - `spurious`: events that no fiber waited for
+    # - `queued`: writes submitted in one system call with those of other fibers (backend uring)
+    # - `carried`: small file reads and fsyncs performed by the driver instead of a thread (backend uring)
     #
     # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:
     #
     # - `offload_inline`: operations run inline
     # - `offload_on_worker`: operations run on a thread
-    # - `offload_threads` (gauge): threads there are
+    # - `offload_threads` (gauge): existing threads
     #
-    # Of the native scheduler's pool of threads, for work that has no non-blocking form:
+    # Of the native scheduler's thread pool, for work that has no non-blocking form:
     #
     # - `pool_jobs`: jobs submitted
-    # - `pool_ended`: jobs run to their end
+    # - `pool_ended`: jobs run to completion
     # - `pool_cancelled`: jobs cancelled before they began
-    # - `pool_panicked`: jobs that failed inside, which is a defect
+    # - `pool_panicked`: jobs that panicked, which is a bug in reactor
     # - `pool_started`: threads started so far
-    # - `pool_threads` (gauge): threads there are
-    # - `pool_queued` (gauge): jobs that wait for a thread
-    # - `pool_running` (gauge): jobs that run
+    # - `pool_threads` (gauge): existing threads
+    # - `pool_queued` (gauge): jobs waiting for a thread
+    # - `pool_running` (gauge): running jobs
     #
     # @return [Hash{Symbol => Integer}]
     def stats
@@ -77,34 +77,34 @@ module Reactor
       stats.merge(stalls: @stalls&.count || 0, gc_ns: [gc, 0].max)
     end
 
-    # The counters as {#stats}, and how long turns and waits for threads took, and how late timers were. A look changes nothing,
-    # so any number of readers may each keep a reading, and subtract it from the next: {Health::Reader} does.
+    # The counters of {#stats}, plus how long turns and waits for threads took and how late timers were. Reading changes nothing,
+    # so each of any number of readers may keep a reading and subtract it from its next one, as {Health::Reader} does.
     #
     # @return [Health] since the scheduler was made
     def health = Health.of(self)
 
-    # @return [Array<Stall>] the longest of the stalls that have ended, if `stall:` was given; the longest first
+    # @return [Array<Stall>] the longest stalls that have ended, longest first; empty unless `stall:` was given
     def slowest_stalls = @stalls&.slowest || []
 
-    # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
-    # fiber, an Enumerator's) that is inside one of its hooks. A fiber that the program itself has suspended inside a timeout
-    # may be missing, because it may have been collected.
+    # Every fiber the scheduler knows: unfinished fibers of Fiber.schedule, and other fibers of the thread (the root fiber, an
+    # Enumerator's) that are inside a hook. A fiber that the program itself has suspended inside a timeout may be missing, because
+    # it may have been garbage-collected.
     #
-    # @return [Array<FiberStatus>] the fiber that has waited longest first
+    # @return [Array<FiberStatus>] longest-waiting first
     def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
 
-    # The fibers that hold a lock or a database connection while they wait: others wait for them, and a pool of connections is
-    # exhausted by them. A fiber is named for each thing that it holds. A fiber whose wait is over, or that waits for the lock itself, is
-    # not, and in ConditionVariable#wait not for the lock that it has given up.
+    # The fibers that hold a lock or a database connection while they wait: others may be waiting for it, and such fibers exhaust
+    # connection pools. A fiber is listed once for each lock or connection it holds. It is not listed when its wait has ended or
+    # when it waits for the lock itself; in ConditionVariable#wait, it is not listed for the lock it has released.
     #
-    # A Mutex or Monitor is found by the frame of `synchronize` in the fiber's backtrace. One that was taken by `lock` or `enter` leaves
-    # no frame, and is not found. A connection is found if Active Record is loaded and its isolation level is `:fiber`, also while the
-    # fiber waits for an answer on that connection. Nothing is recorded beforehand: each call looks at all fibers, and, if Active Record
-    # is loaded, at all objects of the process.
+    # Mutexes and Monitors are found by the `synchronize` frames in the backtraces of the fibers, so those locked by `lock` or
+    # `enter` are not found. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
+    # fiber waits for a response on that connection. Nothing is recorded beforehand: each call examines all fibers and, if Active
+    # Record is loaded, all objects of the process.
     #
     # @param longer_than [Numeric] seconds, 0 or more
-    # @return [Array<Holder>] the fiber that has waited longest first
-    # @raise [ArgumentError, TypeError, RangeError] no duration
+    # @return [Array<Holder>] longest-waiting first
+    # @raise [ArgumentError, TypeError, RangeError] longer_than is not a duration
     def holders(longer_than: 0.1)
       seconds = Options.seconds(:longer_than, longer_than) or raise TypeError, "longer_than must be a number of seconds, not nil"
 
@@ -114,7 +114,7 @@ module Reactor
     # @return [String] its class, backend and number of live fibers
     def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
 
-    # @return [String] all of {#fibers}, what they hold while they wait (see {#holders}), and the watchers, for a human reader
+    # @return [String] for a human reader: {#fibers}, what they hold while they wait (see {#holders}), and the watchers
     def dump
       statuses = fibers
       counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
@@ -124,21 +124,22 @@ module Reactor
       ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *held, *watchers].join("\n  ")
     end
 
-    # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to
-    # be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. There is one track for each fiber, named
-    # after the line that made it, and one for the loop. A fiber runs, waits, or is in the ready queue. What runs at the moment
-    # when it enters the queue (a fiber, or a turn of the loop) has woken it, unless another thread has. The file is written when
-    # the block has ended, also by an exception.
+    # While the block runs, records every run and wait of every fiber and every turn of the loop. The trace is written in the
+    # Trace Event Format, which Perfetto (ui.perfetto.dev) and Chrome (chrome://tracing) can open. Each fiber has a track, named
+    # after the line that made it, and so has the loop. A fiber runs, waits, or is in the ready queue. It was woken by whatever
+    # runs at the moment when it enters the queue (a fiber or a turn of the loop), or by another thread. The file is written when
+    # the block ends, even by an exception.
     #
-    # Call it on the scheduler's own thread, in a fiber or outside of them. An entry takes about 50 bytes of memory until the
-    # file is written. A scheduler that is not traced pays nothing.
+    # Call it on the scheduler's own thread, inside or outside a fiber. Each entry takes about 50 bytes of memory until the file
+    # is written. A scheduler that is not traced pays nothing.
     #
     # @param path [String, #to_path]
-    # @param limit [Integer] entries that are kept; later ones are only counted
+    # @param limit [Integer] maximum number of entries; later ones are only counted
     # @return what the block returns
-    # @raise [RuntimeError] it is being traced already
+    # @raise [RuntimeError] it is already being traced
     # @raise [NotImplementedError] it is the portable scheduler
-    # @raise [SystemCallError] the file cannot be opened, and the block has not run; or it cannot be written, and the block has run
+    # @raise [SystemCallError] the file cannot be opened, and the block has not run; or the file cannot be written after the block
+    #   has run
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
       raise NotImplementedError, "the portable scheduler does not support tracing" unless respond_to?(:trace_start)
@@ -148,20 +149,20 @@ module Reactor
   end
 
   class << self
-    # Lets `reactor-top` of the same user look at this process from now on, at all schedulers of this Ractor. A look takes some
-    # tenths of a millisecond of a thread of its own. It opens a UNIX socket in a folder that only the user can enter: reactor-UID in
-    # the system's folder for temporary files. The socket is removed when the process exits. A forked child has none, until it calls
-    # this itself.
+    # Makes this process observable: from now on `reactor-top`, run by the same user, can take snapshots of all schedulers of this
+    # Ractor. A snapshot takes a few tenths of a millisecond on a separate thread, which serves a UNIX socket in `reactor-UID`. Only
+    # this user can enter that folder, which is in the system's folder for temporary files. The socket is removed when the process
+    # exits. A forked child has none until it calls this method itself.
     #
     # @return [Observer]
-    # @raise [SocketPlace::Untrusted] another user owns the folder, or can enter it
+    # @raise [SocketPlace::Untrusted] another user owns the folder or can enter it
     # @raise [SystemCallError] the socket cannot be made
     def observe
       require_relative "observer" # here, because it loads json and socket
       Observer.start
     end
 
-    # Writes the {Inspection#dump} of every scheduler of this Ractor. Any thread of the Ractor may call it.
+    # Writes the {Inspection#dump} of every scheduler of this Ractor. Any thread of the Ractor may call this.
     #
     # @param out [IO, #write]
     # @return [nil]
@@ -172,16 +173,16 @@ module Reactor
       nil
     end
 
-    # Makes a signal write {dump} to $stderr, and then call the handler it had before, if it had one.
+    # Installs a signal handler that writes {dump} to $stderr, then calls the previous handler, if any.
     #
     # @param signal [String, Symbol, Integer] as for trap, for example "USR2"
     # @return [nil]
-    # @raise [ArgumentError, Errno::EINVAL] no signal, or one that Ruby or the system keeps for itself
+    # @raise [ArgumentError, Errno::EINVAL] there is no such signal, or Ruby or the system reserves it
     def dump_on(signal)
       before = trap(signal) do |number|
         begin
           dump
-        rescue StandardError => error # it would be raised in the program: $stderr is broken, or an object's `inspect`
+        rescue StandardError => error # must not be raised in the program: $stderr is broken, or an object's `inspect` raises
           VM.report_error(self, error, "could not write its dump")
         end
         before.call(number) if before.respond_to?(:call)

@@ -5,17 +5,17 @@ require "socket"
 require_relative "socket_place"
 
 module Reactor
-  # Answers `reactor-top`: a thread that accepts connections on a UNIX socket, and writes to each what all schedulers of the
-  # Ractor look like now, as JSON. It does not use a scheduler, so it answers also while a loop is busy.
+  # Serves `reactor-top`: a thread accepts connections on a UNIX socket, and writes a snapshot of all schedulers of the Ractor to
+  # each, as JSON. The thread uses no scheduler, so it answers even while a loop is busy.
   class Observer
-    # Fibers that are listed, the one that has waited longest first. All of them are counted.
+    # The most fibers listed, longest-waiting first. All fibers are counted.
     FIBERS = 16
-    # Seconds that a reader may take to take a part of the answer, and seconds after an error until the next one is accepted.
+    # Seconds that a reader may take to accept part of the answer, and seconds to pause after an error.
     PATIENCE = 1
     private_constant :PATIENCE
 
     class << self
-      # @return [Observer] of this process; the same one until it is closed
+      # @return [Observer] this process's, which stays the same until it is closed
       # @api private
       def start
         return @current if @current&.open?
@@ -24,7 +24,7 @@ module Reactor
         @current = new
       end
 
-      # @return [Hash{Symbol => Object}] what all schedulers look like now
+      # @return [Hash{Symbol => Object}] the current state of all schedulers
       # @api private
       def snapshot
         schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
@@ -34,7 +34,7 @@ module Reactor
 
       private
 
-      # A look makes few objects, because each collection that they cause marks the stacks of all fibers.
+      # A snapshot allocates few objects, because each garbage collection it causes marks the stacks of all fibers.
       def row(scheduler)
         health = scheduler.health
         { id: scheduler.object_id, class: text(scheduler.class.name), backend: scheduler.backend.name, stats: health.stats,
@@ -60,35 +60,36 @@ module Reactor
       def text(string) = string && FiberStatus.text(string)
     end
 
-    # @return [String] of the socket
+    # @return [String] path of the socket
     attr_reader :path
 
     # @raise [NotImplementedError] on Windows, where Ruby has no UNIX sockets
-    # @raise [SocketPlace::Untrusted, SystemCallError] there is no place for the socket
+    # @raise [SocketPlace::Untrusted, SystemCallError] the socket cannot be made
     # @api private
     def initialize
       raise NotImplementedError, "observing a process needs UNIX sockets, which Ruby lacks on Windows" if VM::WINDOWS
 
       @pid = Process.pid
       @path = SocketPlace.path(@pid)
-      File.unlink(@path) if File.socket?(@path) # of an earlier process with this number
+      File.unlink(@path) if File.socket?(@path) # left by an earlier process with the same PID
       @server = UNIXServer.new(@path)
       @thread = Thread.new { serve }
       at_exit { close }
       @thread.name = "reactor observer"
     end
 
-    # @return [Boolean] whether it answers in this process
+    # @return [Boolean] whether it is serving in this process
     def open? = Process.pid == @pid && !@server.closed? && @thread.alive?
 
-    # Ends it, and removes the socket. In a forked child it only closes the child's copy.
+    # Stops it and removes the socket. In a forked child, only closes the child's copy of the socket.
     #
     # @return [nil]
     def close
       return if @server.closed?
 
       if Process.pid == @pid
-        Fiber.blocking { @thread.kill.join } unless @thread.equal?(Thread.current) # a fiber that waits for a bystander looks deadlocked
+        # A fiber that waits for a bystander would look deadlocked.
+        Fiber.blocking { @thread.kill.join } unless @thread.equal?(Thread.current)
         File.unlink(@path) if File.socket?(@path)
       end
       @server.close
@@ -98,12 +99,12 @@ module Reactor
     private
 
     def serve
-      Thread.current.thread_variable_set(:reactor_bystander, true) # it wakes no fiber
-      VM.replace_storage(nil) # that of the fiber which happened to start it
+      Thread.current.thread_variable_set(:reactor_bystander, true) # this thread wakes no fiber
+      VM.replace_storage(nil) # inherited from the fiber that happened to start this thread
       serve_one until @server.closed?
     end
 
-    # An error of accept(2) concerns one connection, or passes: descriptors or memory may be exhausted.
+    # Errors of accept(2) concern one connection or are temporary, such as a lack of descriptors or memory.
     def serve_one
       answer(@server.accept)
     rescue StandardError, NoMemoryError
@@ -117,7 +118,7 @@ module Reactor
       spent = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
       client.write("#{text.chop},\"snapshot_seconds\":#{spent}}\n")
     rescue IO::TimeoutError, SystemCallError
-      nil # the reader has left, or does not read
+      nil # the reader has left or is not reading
     rescue StandardError => error
       client.write("#{JSON.generate({ error: "#{error.class}: #{error.message}".scrub })}\n")
     ensure

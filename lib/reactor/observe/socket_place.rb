@@ -3,16 +3,16 @@
 require "etc"
 
 module Reactor
-  # The path of the socket of an observed process: PID.sock in a folder that only its user can enter. No variable of the environment
-  # leads to the folder, because the process and the terminal may have different ones.
+  # The path of an observed process's socket: PID.sock in a folder that only its user can enter. Environment variables do not
+  # affect the folder, because they may differ between the process and the terminal.
   #
   # @api private
   module SocketPlace
-    # Another user owns the folder, or can enter it.
+    # Another user owns the folder or can enter it.
     class Untrusted < StandardError
     end
 
-    # Makes the folder if it is not there.
+    # Makes the folder if needed.
     #
     # @param pid [Integer]
     # @return [String]

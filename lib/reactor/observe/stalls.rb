@@ -3,18 +3,18 @@
 module Reactor
   Stall = Data.define(:fiber, :seconds, :backtrace, :over)
 
-  # A fiber that held the loop: no other fiber of the scheduler, no timer and no descriptor was served meanwhile.
+  # A fiber that held the loop: meanwhile the scheduler ran no other fiber and served no timer and no descriptor.
   #
   # @!attribute [r] fiber
-  #   @return [Fiber, nil] nil for code outside of the scheduler's fibers (the root fiber between two hooks)
+  #   @return [Fiber, nil] nil for code outside the scheduler's fibers (the root fiber between two hooks)
   # @!attribute [r] seconds
-  #   @return [Float] how long it has held the loop at least
+  #   @return [Float] how long it has held the loop, at least
   # @!attribute [r] backtrace
-  #   @return [Array<String>] of the scheduler's thread when the stall was found, as for a {FiberStatus}
+  #   @return [Array<String>] of the scheduler's thread when the stall was detected, as for a {FiberStatus}
   # @!attribute [r] over
-  #   @return [Boolean] false when the stall is found; true in a second report when it has ended
+  #   @return [Boolean] false in the report when the stall is detected; true in a second report when it has ended
   class Stall
-    # @return [String] what it was, and where
+    # @return [String] a description with fiber and duration, and the backtrace while it lasts
     def to_s
       return format("reactor: the stall of %s ended after %.3f s", FiberName.describe(fiber), seconds) if over
 
@@ -23,38 +23,38 @@ module Reactor
     end
   end
 
-  # Finds fibers that hold the loop, from a thread of its own. Four times within the limit it compares a count that the
-  # scheduler keeps anyway, so watching costs the loop nothing.
+  # Detects fibers that hold the loop, from a thread of its own. It compares a count that the scheduler keeps anyway, four times
+  # per limit, so watching costs the loop nothing.
   #
-  # If the fiber is in a system call, waits for a lock, or is in C code that has released the GVL, the stall is found within a
-  # quarter of the limit after it has lasted that long, and the backtrace shows the place.
+  # If the fiber is in a system call, waits for a lock, or is in C code that has released the GVL, the stall is detected at most a
+  # quarter of the limit late, and the backtrace shows where it is.
   #
-  # If the fiber computes in Ruby, the watching thread gets the GVL at the end of a time slice. That is 100 ms, so while the
-  # thread is watched its priority is lowered, if it was 0, to the number that makes the slice about 20 ms.
+  # If the fiber computes in Ruby, the watching thread gets the GVL only at the end of a time slice of 100 ms. So while a thread
+  # is watched, its priority is lowered from 0 to one with a slice of about 20 ms.
   #
-  # If the fiber is in C code that keeps the GVL, the stall is found when the call returns. Then the time is right, and the
-  # backtrace is that of the place where the call returned.
+  # If the fiber is in C code that keeps the GVL, the stall is detected when the call returns. The duration is then right, but the
+  # backtrace shows the place where the call returned.
   class StallDetector
     CHECKS_PER_LIMIT = 4
-    # The VM's time slice is 100 ms, and half of that for each step of priority below 0: 12.5 ms, which the VM counts in ticks of 10 ms.
+    # The VM's time slice is 100 ms, halved for each step of priority below 0. At -3 that is 12.5 ms, counted in ticks of 10 ms.
     SHORT_SLICE_PRIORITY = -3
-    # Stalls that are kept.
+    # Number of stalls kept.
     KEPT = 8
     private_constant :KEPT, :CHECKS_PER_LIMIT, :SHORT_SLICE_PRIORITY
 
-    # @return [Integer] stalls found
+    # @return [Integer] number of stalls detected
     # @api private
     attr_reader :count
 
-    # @return [Array<Stall>] the longest that have ended, the longest first
+    # @return [Array<Stall>] the longest stalls that have ended, longest first
     # @api private
     attr_reader :slowest
 
     # @param scheduler [Lifecycle]
     # @param limit [Numeric] seconds, more than 0
-    # @param report [#call, nil] is given each {Stall}, on the watching thread; nil: each is written to $stderr. An error that it
-    #   raises is written to $stderr
-    # @raise [ArgumentError, TypeError, RangeError] no duration, or 0
+    # @param report [#call, nil] is given each {Stall}, on the watching thread; an error it raises is written to $stderr; nil: the
+    #   stalls are written to $stderr
+    # @raise [ArgumentError, TypeError, RangeError] limit is not a duration, or 0
     # @api private
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
@@ -67,7 +67,7 @@ module Reactor
       @slowest = [].freeze
     end
 
-    # Begins to watch the current thread, also after a fork. Does nothing if it is being watched.
+    # Starts watching the current thread, also after a fork. Does nothing if it is being watched already.
     #
     # @return [nil]
     # @api private
@@ -97,7 +97,7 @@ module Reactor
 
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
-      VM.replace_storage(nil) # that of the fiber which happened to start it
+      VM.replace_storage(nil) # inherited from the fiber that happened to start this thread
       progress, since, stall = nil
       until @scheduler.closed?
         now, before = Clock.now, progress
@@ -123,23 +123,23 @@ module Reactor
       report(ended)
     end
 
-    # An error of the reporter ends neither the watching nor the run. Its `exit` ends the program, as on every thread.
+    # An error in the reporter ends neither the watching nor the run. But `exit` in it ends the program, as on any thread.
     def report(stall)
       @report.call(stall)
     rescue SystemExit
       raise
-    rescue Exception => error # rubocop:disable Lint/RescueException -- it concerns nobody else
+    rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else handles it
       VM.report_error(@report, error, "raised an exception while handling a stall")
     end
 
-    # Whatever has ended it: Ruby has reported that.
+    # Ignores the error that ended the thread, because Ruby has reported it.
     def join(thread)
       Fiber.blocking { thread.join }
     rescue Exception # rubocop:disable Lint/RescueException -- the thread's
       nil
     end
 
-    # Prepended to the singleton class of a scheduler that is watched. Its thread is known when it makes its first fiber.
+    # Prepended to the singleton class of a watched scheduler, whose thread is known once it makes its first fiber.
     #
     # @api private
     module Hook

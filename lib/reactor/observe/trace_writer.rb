@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
-  # and time in the ready queue is a slice ("X") on it. The wait of a watcher ({Watching#on_ready}) is a slice of its own ("b", "e"),
-  # which tells what ended it.
+  # Writes the entries recorded by a scheduler to a file in the Trace Event Format. Each fiber has a track, and each run, wait and
+  # time in the ready queue is a slice ("X") on it. The wait of a watcher ({Watching#on_ready}) is an asynchronous slice ("b",
+  # "e") that tells what ended the wait.
   # See {Inspection#trace}.
   #
   # @api private
@@ -15,11 +15,11 @@ module Reactor
     def initialize(scheduler, limit)
       @scheduler = scheduler
       @limit = limit
-      @tracks = {}   # the key of a fiber that lives => its track
+      @tracks = {}   # key of a live fiber => its track
       @labels = { LOOP => "loop" }
-      @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
-      @parked = {}   # tracks of fibers that wait
-      @watches = {}  # the key of a watcher => [nanoseconds, name, arguments] of its wait
+      @open = {}     # track => [name, nanoseconds, arguments] of the unfinished slice
+      @parked = {}   # tracks of waiting fibers
+      @watches = {}  # key of a watcher => [nanoseconds, name, arguments] of its wait
       @events = []
       @now = @numbers = 0
     end
@@ -41,7 +41,7 @@ module Reactor
 
     private
 
-    # The outermost line of each fiber that is alive.
+    # The outermost backtrace line of each live fiber.
     def origins
       FiberStatus.rows(@scheduler).to_h { |row| [row.key, FiberStatus.backtrace(row.fiber).last] }
     end
@@ -56,7 +56,7 @@ module Reactor
       Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
     end
 
-    # Another thread that wakes a fiber may record its entry a little late.
+    # When another thread wakes a fiber, its entry may come a little late, with an earlier time than the one before.
     def add(what, at, key, hook, io, events)
       @now = at if at > @now
       case what
@@ -86,7 +86,7 @@ module Reactor
       @parked[track] = true
     end
 
-    # Control comes to a fiber that waits as well: it then looks for a fiber that can run.
+    # A waiting fiber also gets control, to find a fiber that can run.
     def run(track, what)
       return if what == :control && @parked[track]
 
@@ -94,7 +94,7 @@ module Reactor
       slice(track, "run")
     end
 
-    # A fiber that had control and neither waits nor has ended is in the ready queue now.
+    # A fiber that had control and has neither parked nor ended is now in the ready queue.
     def yield_to(track)
       slice(@runner, "ready") if @runner && @runner != track && @open.dig(@runner, 0) == "run"
       @runner = track
@@ -105,8 +105,8 @@ module Reactor
       @open[track] = [name, @now, arguments]
     end
 
-    # A slice ends a nanosecond early: if a viewer's sum of floats came out later than the begin of the next slice, the viewer
-    # would nest the next slice in this one.
+    # Slices are a nanosecond short: otherwise a rounding error in a viewer could put the end after the start of the next slice,
+    # which would then be nested.
     def close(track)
       name, since, arguments = @open[track]
       @open[track] = nil
@@ -116,7 +116,7 @@ module Reactor
                    ts: since / 1e3, dur: (@now - since - 1) / 1e3, args: arguments || {} }
     end
 
-    # The wait of a watcher is over. One that began before the trace has no slice.
+    # Ends the slice of a watcher. A wait that began before the trace has none.
     def end_watch(key, ended)
       since, name, arguments = @watches.delete(key)
       return unless since
@@ -126,7 +126,7 @@ module Reactor
       @events << slice.merge(ph: "e", ts: @now / 1e3, args: {})
     end
 
-    # @return [Array] the name of the slice, and its arguments
+    # @return [Array] name of the slice, and its arguments
     def waiting(hook, io, events)
       return ["wait: #{hook}"] unless hook == :io
       return ["wait: several"] unless events.positive?
@@ -135,7 +135,7 @@ module Reactor
       ["wait: #{FiberStatus.wanted(events)}", { io: FiberStatus.text(io.is_a?(IO) ? io.inspect : io.to_s) }]
     end
 
-    # After a fiber has ended, another one may have its key. That one begins with a control entry.
+    # The key of an ended fiber may be reused. The new fiber starts with a control entry.
     def track_of(key, fresh:)
       @tracks[key] ||= @labels.size.tap do |track|
         born = @births[key]&.shift if fresh

@@ -2,16 +2,17 @@
 
 module Reactor
   class Rack
-    # Which requests are served when more come than the process can serve. A fiber goes to the back of the ready queue now and then; the time
-    # until its turn is what every request waits. The longer that is, the smaller is the share of requests that are served.
+    # Decides which requests to serve when more arrive than the process can serve. Now and then a fiber goes to the back of the
+    # ready queue; the time until its turn is how long every request waits. The longer that is, the smaller the share of requests
+    # served.
     #
     # @api private
     class Admission
-      # Seconds between two measurements.
+      # Seconds between measurements.
       INTERVAL = 0.01
-      # What the share grows by when the queue is short.
+      # Growth of the share per step while the queue is short.
       GROWTH = 1.05
-      # What it shrinks to in one step at most, and in all.
+      # The lowest factor by which the share shrinks in one step, and its lowest value.
       CUT = 0.5
       LEAST = 0.01
       private_constant :INTERVAL, :GROWTH, :CUT, :LEAST
@@ -19,12 +20,12 @@ module Reactor
       # @param target [Numeric] seconds that a request may wait for its turn
       def initialize(target)
         @target = target
-        @share = 1.0 # of requests that are served
+        @share = 1.0 # of requests served
         @credit = 0.0
         @measured_at = 0.0 # infinite while a measurement is under way
       end
 
-      # @return [Boolean] whether one more request is served
+      # @return [Boolean] whether to serve one more request
       def admit?
         measure if Clock.now - @measured_at >= INTERVAL
         return true if @share >= 1.0

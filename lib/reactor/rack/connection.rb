@@ -4,19 +4,19 @@ require "timeout"
 
 module Reactor
   class Rack
-    # One connection: reads requests and has them answered.
+    # Reads the requests of one connection and has the application answer them.
     #
     # @api private
     class Connection
-      # Seconds in which a client may go on sending when its connection is about to be closed. (Closing it earlier would reset it, and
-      # the client might lose the answer.)
+      # Seconds for which a client may keep sending while its connection is being closed. (Closing at once would reset the
+      # connection, and the client might lose the response.)
       FAREWELL = 1
       private_constant :FAREWELL
 
       # @return [Limits]
       attr_reader :limits
 
-      # @return [String] of the client
+      # @return [String] the client's address
       attr_reader :address
 
       # @return [IO, OpenSSL::SSL::SSLSocket]
@@ -31,7 +31,7 @@ module Reactor
         @limits = rack.limits
         @left = @limits.requests
         @address = address_of(io.to_io)
-        @buffer = String.new # bytes that have come and were not used
+        @buffer = String.new # bytes received and not yet used
         @lost = false
         io.to_io.timeout = @limits.write_timeout
       end
@@ -40,9 +40,9 @@ module Reactor
 
       def close = @io.close
 
-      # Answers the requests that have come.
+      # Answers the requests that have arrived.
       #
-      # @return [Boolean, :detached] whether the connection is kept
+      # @return [Boolean, :detached] whether to keep the connection
       def answer
         while (env = request)
           @left -= 1
@@ -65,17 +65,17 @@ module Reactor
       # @return [Boolean] whether another request may follow
       def may_go_on? = @left.positive? && !@server.stopping?
 
-      # Gives the socket to the application, with what the client has sent after its request.
+      # Hands the socket to the application, along with what the client has sent after its request.
       def hijack
         @io.to_io.timeout = nil
         @io.ungetc(@buffer) unless @buffer.empty?
         @io
       end
 
-      # Ends a request: reads what the application has left of its body.
+      # Ends a request: reads the rest of the body that the application has not read.
       #
       # @param kept [Boolean, :detached]
-      # @return [Boolean, :detached] whether the connection is kept
+      # @return [Boolean, :detached] whether to keep the connection
       def finish(input, kept)
         return kept if kept == :detached
 
@@ -85,14 +85,14 @@ module Reactor
         farewell
       end
 
-      # @return [Boolean] whether the client has gone or does not read, so that an error of a write to it is no error of the application
+      # @return [Boolean] whether the client has gone or does not read, so that a failed write is not the application's fault
       def lost?
         @lost || ["", nil].include?(to_io.recv_nonblock(1, Socket::MSG_PEEK, exception: false))
       rescue SystemCallError, IOError
         true
       end
 
-      # Resets the connection, so that the client knows that the answer is not whole, however it was framed.
+      # Resets the connection, so that the client knows the response is incomplete, whatever its framing.
       #
       # @return [false]
       def abort
@@ -101,7 +101,7 @@ module Reactor
         false
       end
 
-      # Ends this side, and waits until the client ends its own.
+      # Shuts down this side, and waits for the client to close its own.
       #
       # @return [false]
       def farewell
@@ -115,7 +115,7 @@ module Reactor
         false
       end
 
-      # @param most [Integer] bytes, 1 or more
+      # @param most [Integer] maximum number of bytes, at least 1
       # @return [String] some bytes of a body
       # @raise [Gone, Refused]
       def body_bytes(most)
@@ -123,7 +123,7 @@ module Reactor
         take(most)
       end
 
-      # @return [String] a line of a chunked body, without its end
+      # @return [String] a line of a chunked body, without its line end
       def body_line(most = 256)
         until (at = @buffer.index("\r\n"))
           raise Refused, 400 if @buffer.bytesize > most
@@ -138,9 +138,9 @@ module Reactor
 
       private
 
-      # The first bytes of a request are there when this is called.
+      # Reads a request whose first bytes have arrived.
       #
-      # @return [Hash, nil] its environment; nil if the client has ended the connection
+      # @return [Hash, nil] its environment; nil if the client has closed the connection
       def request
         @buffer = read or return if @buffer.empty?
 
@@ -159,7 +159,7 @@ module Reactor
         env
       end
 
-      # @return [Integer, nil] as {Internal.parse_request}; nil if the client has ended the connection
+      # @return [Integer, nil] as {Internal.parse_request}; nil if the client has closed the connection
       def rest_of_head(env)
         Timeout.timeout(@limits.header_timeout) do
           loop do
@@ -167,7 +167,7 @@ module Reactor
 
             bytes = read or return
             @buffer << bytes
-            next unless bytes.include?("\n") # without a whole line the answer is the same
+            next unless bytes.include?("\n") # no complete line, so the answer would be the same
 
             size = Internal.parse_request(@buffer, env)
             return size unless size.zero?
@@ -188,7 +188,7 @@ module Reactor
         Input.new(self, length, !expect.nil? && env["SERVER_PROTOCOL"] != "HTTP/1.0")
       end
 
-      # @return [String, nil] nil: the client has ended the connection
+      # @return [String, nil] nil if the client has closed the connection
       def read
         @io.readpartial(READ)
       rescue EOFError
@@ -197,10 +197,10 @@ module Reactor
         raise Refused, 408
       end
 
-      # Whether the client may be sending more than the requests that were answered.
+      # Whether the client may be sending more than the requests answered so far.
       def more_may_come? = !@buffer.empty? || @left.zero? || @server.stopping?
 
-      # Reads more bytes of a body.
+      # Receives more bytes of a body.
       def more
         now = Clock.now
         @expires ||= now + @limits.body_timeout
@@ -220,7 +220,7 @@ module Reactor
         bytes
       end
 
-      # One of too many requests. The connection is kept, because a new one would cost more.
+      # Refuses a request because of overload. The connection is kept, because a new one would cost more.
       def put_off(input)
         write("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")
         finish(input, true)
@@ -236,7 +236,7 @@ module Reactor
         address = socket.remote_address
         address.ip? ? address.ip_address : "127.0.0.1"
       rescue SystemCallError
-        "127.0.0.1" # the client is gone
+        "127.0.0.1" # the client has gone
       end
     end
     private_constant :Connection

@@ -2,35 +2,36 @@
 
 module Reactor
   class Rack
-    # The body of a request, as `rack.input`. It is read from the connection when the application reads it. Calls are those of IO; the
-    # bytes are binary.
+    # The body of a request, as `rack.input`. It is read from the connection as the application reads it. The methods work like
+    # those of IO; strings are binary.
     class Input
-      # Bytes that are read for the sake of the connection when the application has not read them.
+      # The most bytes to read and discard to keep a connection whose request body the application has not read.
       SKIPPED = 65_536
       TRAILER = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+:/
       private_constant :SKIPPED, :TRAILER
 
       # @param connection [Connection]
       # @param length [Integer, nil] nil: the body is chunked
-      # @param expects [Boolean] whether the client waits for "100 Continue" before it sends the body
+      # @param expects [Boolean] whether the client waits for "100 Continue" before sending the body
       # @api private
       def initialize(connection, length, expects)
         @connection = connection
         @chunked = length.nil?
-        @left = length || 0 # bytes of the body, or of the current chunk
-        @received = 0 # bytes of all chunks that have begun
+        @left = length || 0 # unread bytes of the body, or of the current chunk
+        @received = 0 # size of all chunks so far
         @expects = expects
         @ended = length&.zero?
-        @lines = nil # bytes that #gets has read too many, from @at on
-        @failed = nil # what has ended it too early
+        @lines = nil # bytes that #gets has read ahead, starting at @at
+        @failed = nil # the error that ended the body early
         @is_over = @reading = false
       end
 
-      # @param length [Integer, nil] bytes at most; nil: up to the end
-      # @param buffer [String, nil] is filled with what was read
-      # @return [String, nil] nil at the end of the body, unless the length is nil or 0
-      # @raise [EOFError] the client has ended the connection within the body
-      # @raise [StandardError] the body breaks HTTP or a limit, or takes too long; unless the application rescues it, the answer is 4xx
+      # @param length [Integer, nil] maximum number of bytes; nil: reads to the end
+      # @param buffer [String, nil] is overwritten with the result
+      # @return [String, nil] nil at the end of the body, unless length is nil or 0
+      # @raise [EOFError] the client has closed the connection before the end of the body
+      # @raise [StandardError] the body violates HTTP or a limit, or takes too long; unless the application rescues it, the
+      #   response is 4xx
       # @raise [IOError] the request has been answered
       def read(length = nil, buffer = nil)
         raise ArgumentError, "negative length #{length} given" if length&.negative?
@@ -66,22 +67,22 @@ module Reactor
         self
       end
 
-      # Does nothing; the connection is the server's.
+      # Does nothing, because the connection belongs to the server.
       def close = nil
 
-      # @return [Boolean] whether the end was reached
+      # @return [Boolean] whether the end has been reached
       # @api private
       def ended? = @ended
 
-      # @return [Boolean] whether what is left can be read after the answer, so that another request may follow
+      # @return [Boolean] whether the rest can be read after the response, so that another request may follow
       # @api private
       def finishable?
         @ended || !(@failed || @expects || @reading || (!@chunked && @left > SKIPPED))
       end
 
-      # Reads on to the end if that is near. The application cannot read any more.
+      # Reads to the end if it is near. From then on, the application cannot read.
       #
-      # @return [Boolean] whether the end was reached
+      # @return [Boolean] whether the end has been reached
       # @api private
       def finish
         can_go_on = finishable?
@@ -106,7 +107,7 @@ module Reactor
         @reading = false
         bytes
       rescue Refused, Gone => error
-        @failed = error # no byte after it can be trusted to belong to this body
+        @failed = error # later bytes may not belong to this body
         raise
       end
 
@@ -126,7 +127,7 @@ module Reactor
         @lines = piece(READ * 4)
       end
 
-      # Bytes that #gets has read too many.
+      # Takes bytes that #gets has read ahead.
       def lines(most)
         bytes = @lines.byteslice(@at, most)
         @at += bytes.bytesize

@@ -4,17 +4,17 @@ require "socket"
 
 module Reactor
   class Rack
-    # The listening sockets of a service: for each address of the host, and for each worker its own, among which the kernel shares
-    # connections out (SO_REUSEPORT; where that is missing, workers share one). They stay open in the parent, so that no connection is lost
-    # when a worker is replaced.
+    # The listening sockets of a service: one for each address of the host. Each worker has a set of its own, among which the
+    # kernel distributes connections (SO_REUSEPORT; where that is missing, workers share one set). The sockets stay open in the
+    # parent, so no connection is lost when a worker is replaced.
     #
     # @api private
     class Listeners
       UNIX = "unix:"
-      ATTEMPTS = 10 # to find one port that is free on all addresses
+      ATTEMPTS = 10 # at finding a port that is free on all addresses
       private_constant :UNIX, :ATTEMPTS
 
-      # @param places [Integer] workers, or 1
+      # @param places [Integer] number of sets: one per worker, or 1
       # @raise [SystemCallError, SocketError]
       def initialize(host, port, places)
         @path = host.delete_prefix(UNIX) if host.start_with?(UNIX)
@@ -30,10 +30,10 @@ module Reactor
         "#{tls ? 'https' : 'http'}://#{@host.include?(':') ? "[#{@host}]" : @host}:#{@port}"
       end
 
-      # @return [Array<Socket, UNIXServer>] of a worker
+      # @return [Array<Socket, UNIXServer>] for one worker
       def of(place) = @sockets[place % @sockets.size]
 
-      # Closes those of the other workers.
+      # Closes the sockets of the other workers.
       def keep(place)
         (@sockets - [of(place)]).flatten.each(&:close)
       end
@@ -50,7 +50,7 @@ module Reactor
           begin
             UNIXSocket.new(@path).close
           rescue Errno::ECONNREFUSED
-            File.unlink(@path) # nobody listens there any more
+            File.unlink(@path) # nobody is listening there any more
           end
         end
         [UNIXServer.new(@path)]
@@ -59,13 +59,13 @@ module Reactor
       def tcp(port)
         addresses = Addrinfo.getaddrinfo(@host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
         shares = @places > 1 && Socket.const_defined?(:SO_REUSEPORT)
-        bind(addresses, port, false).each(&:close) if shares # another process must not share the port unnoticed
+        bind(addresses, port, false).each(&:close) if shares # raises if another process uses the port, instead of sharing it
         first = bind(addresses, port, shares)
         rest = shares ? Array.new(@places - 1) { bind(addresses, first.first.local_address.ip_port, true) } : []
         [first, *rest]
       end
 
-      # @return [Array<Socket>] for each address that this machine has
+      # @return [Array<Socket>] one for each of the addresses that this machine has
       def bind(addresses, port, shares)
         attempts ||= 0
         sockets = []
@@ -73,7 +73,7 @@ module Reactor
         addresses.each do |address|
           sockets << listen(address, sockets.first&.local_address&.ip_port || port, shares)
         rescue Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT => missing
-          next # such as ::1 without IPv6
+          next # such as ::1 on a machine without IPv6
         end
         sockets.empty? ? raise(missing) : sockets
       rescue Errno::EADDRINUSE
@@ -84,7 +84,7 @@ module Reactor
 
       def listen(address, port, shares)
         socket = Socket.new(address.afamily, :STREAM)
-        socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # there it lets two processes share a port
+        socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # where it would let two processes share a port
         socket.setsockopt(:SOCKET, :REUSEPORT, true) if shares
         socket.ipv6only! if address.ipv6?
         socket.bind(Addrinfo.tcp(address.ip_address, port))

@@ -2,7 +2,7 @@
 
 module Reactor
   class Rack
-    # Reason phrases of the IANA registry of HTTP status codes.
+    # Reason phrases from IANA's registry of HTTP status codes.
     REASONS = {
       100 => "Continue", 101 => "Switching Protocols", 102 => "Processing", 103 => "Early Hints",
       200 => "OK", 201 => "Created", 202 => "Accepted", 203 => "Non-Authoritative Information", 204 => "No Content", 205 => "Reset Content",
@@ -21,17 +21,17 @@ module Reactor
     }.freeze
     private_constant :REASONS
 
-    # Bytes that are read at once.
+    # The most bytes read at once.
     READ = 4096
     private_constant :READ
 
-    # The client has ended the connection.
+    # The client has closed the connection.
     #
     # @api private
     class Gone < EOFError
     end
 
-    # A request that is answered without the application, or whose body cannot be read.
+    # A request answered without the application, or one whose body cannot be read.
     #
     # @api private
     class Refused < StandardError

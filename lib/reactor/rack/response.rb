@@ -2,23 +2,23 @@
 
 module Reactor
   class Rack
-    # The answer to one request: writes it to the connection.
+    # Writes the response to one request.
     #
     # @api private
     class Response
-      # Bytes that are collected before they are written.
+      # Bytes to collect before writing.
       COLLECTED = 65_536
       CLOSE = /\bclose\b/i
       KEEP_ALIVE = /\bkeep-alive\b/i
       TOKEN = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/
-      # Headers that belong to the connection or the body, and so to no 103.
+      # Headers that describe the connection or the body, so a 103 does not have them.
       FINAL = %w[connection content-length transfer-encoding].freeze
       private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN, :FINAL
 
-      # @return [Boolean] whether any of it was written
+      # @return [Boolean] whether any of it has been written
       attr_reader :began
 
-      # @return [Integer] bytes of the body that were written
+      # @return [Integer] bytes of the body written so far
       attr_reader :bytes
 
       # @return [Integer]
@@ -36,8 +36,8 @@ module Reactor
       end
 
       # @return [Boolean, :detached] whether the connection can be kept
-      # @raise [TypeError, ArgumentError] the answer is none; nothing is written then
-      # @raise what the body raises; then it is cut off
+      # @raise [TypeError, ArgumentError] the application's response is invalid; nothing has been written
+      # @raise what the body raises, which cuts it off
       def write(status, headers, body, input)
         @is_writing = true
         @keeps &&= input.finishable? && @connection.may_go_on?
@@ -61,15 +61,15 @@ module Reactor
         @keeps
       end
 
-      # @return [IO, OpenSSL::SSL::SSLSocket] the connection, which is the application's from now on
-      # @raise [IOError] the application has returned its answer
+      # @return [IO, OpenSSL::SSL::SSLSocket] the connection, which belongs to the application from now on
+      # @raise [IOError] the application has already returned a response
       def hijack
         raise IOError, "the response has begun" if @is_writing
 
         @connection.hijack
       end
 
-      # A 103 before the answer.
+      # Sends a 103 ahead of the response.
       def early_hints(headers)
         head = +"HTTP/1.1 103 Early Hints\r\n"
         headers.each { |name, value| lines(head, name.to_s, value) unless FINAL.include?(name.to_s.downcase) }
@@ -115,7 +115,7 @@ module Reactor
         head << "connection: upgrade\r\n"
       end
 
-      # @raise [ArgumentError] the application lets a client write headers of its own
+      # @raise [ArgumentError] the header would let a client inject headers
       def lines(head, name, value)
         raise ArgumentError, "invalid header name #{name.inspect}" unless TOKEN.match?(name)
 
@@ -130,19 +130,19 @@ module Reactor
         head << name << ": " << value << "\r\n"
       end
 
-      # The array that Rack's middleware has wrapped, so that the length of the body is known. (`to_ary` would read a body that streams to its end;
-      # that of Rails 7.2 has it.)
+      # The array that Rack middleware has wrapped, so that the length of the body is known. (`to_ary` of Rails 7.2 would read a
+      # streaming body to its end.)
       def array_in(body)
         inner = body
         inner = inner.instance_variable_get(:@body) while defined?(::Rack::BodyProxy) && ::Rack::BodyProxy === inner
         Array === inner ? inner : body
       end
 
-      # Ends the head.
+      # Completes the head.
       def framed(head)
         head << "content-length: #{@length}\r\n" if @length
         lines(head, "transfer-encoding", @encoding) if @encoding
-        @keeps &&= @encoding.nil? || (@encoding.casecmp?("chunked") && !@is_old) # who else knows where the body ends
+        @keeps &&= @encoding.nil? || (@encoding.casecmp?("chunked") && !@is_old) # else the client cannot tell where the body ends
         head << "connection: #{@keeps ? 'keep-alive' : 'close'}\r\n" if !@has_connection && (!@keeps || @is_old)
         head << "\r\n"
       end
@@ -150,7 +150,7 @@ module Reactor
       def without_body(head, body)
         @encoding = nil
         body = array_in(body)
-        @length ||= body.sum(&:bytesize) if @is_head && Array === body && body.any? # middleware may have emptied it
+        @length ||= body.sum(&:bytesize) if @is_head && Array === body && body.any? # empty, if middleware has removed the body
         @length = { 204 => nil, 205 => 0 }.fetch(@status, @length)
         put(framed(head))
         @keeps
@@ -196,7 +196,7 @@ module Reactor
         @keeps
       end
 
-      # A body that is called with the connection, which ends with it.
+      # Writes a body that is called with the connection. The connection closes afterwards.
       def stream(head, body)
         raise TypeError, "a body must respond to each or call, and #{body.class} does not" unless body.respond_to?(:call)
 
@@ -206,7 +206,7 @@ module Reactor
         false
       end
 
-      # `rack.hijack` among the headers: the application has the connection after the head.
+      # Handles a `rack.hijack` header: after the head, the connection belongs to the application.
       def detach(head)
         put(framed(head))
         @hijack.call(@connection.hijack)

@@ -4,15 +4,15 @@ require_relative "listeners"
 
 module Reactor
   class Rack
-    # Serves a {Rack} in this process, or in workers that it forks, until a signal ends it. See {Rack#run}.
+    # Serves a {Rack} in this process or in forked workers, until a signal ends it. See {Rack#run}.
     class Service
-      # How a run ends: whatever the application's fibers still do is cancelled.
+      # Ends a run by cancelling the application's remaining fibers.
       Over = Class.new(StandardError)
-      # Seconds that a new worker may take to begin.
+      # Seconds that a new worker may take to start serving.
       START = 60
-      # Seconds between the start of a worker that ends at once, and the next one in its place.
+      # Seconds to wait before replacing a worker that has ended right after its start.
       PAUSE = 1
-      # Seconds that a worker may take to end beside its time for answers.
+      # Seconds that a worker may take to exit, besides its time for completing responses.
       MARGIN = 2
       private_constant :Over, :START, :PAUSE, :MARGIN
 
@@ -27,13 +27,13 @@ module Reactor
         @logger = logger
         @listeners = Listeners.new(host, port, [workers, 1].max)
         @workers = workers
-        @events = Thread::Queue.new # signals; ends of workers
+        @events = Thread::Queue.new # signals, and exits of workers
       end
 
-      # @return [String] where it serves, as a URL
+      # @return [String] the URL it serves
       def url = @listeners.url(@rack.tls?)
 
-      # Ends the service, as TERM does. Any thread and any trap handler may call it.
+      # Stops the service, like TERM. Any thread and any trap handler may call this.
       #
       # @return [nil]
       def stop
@@ -41,7 +41,7 @@ module Reactor
         nil
       end
 
-      # @yieldparam service [Service] when its listener is open and signals end it
+      # @yieldparam service [Service] once it is listening and handles signals
       # @api private
       def run
         raise "this thread already has a scheduler: use serve" if Fiber.scheduler
@@ -57,9 +57,9 @@ module Reactor
 
       private
 
-      # Serves in this process until something comes from the first queue. What comes from the second one then hastens the end.
+      # Serves in this process until something is pushed to the first queue. A push to the second queue hastens the end.
       #
-      # @yield when it accepts connections
+      # @yield once it accepts connections
       def serve(listeners, stop, hasten)
         Reactor.run(backend: @backend, on_error: ->(error, _) { @rack.report(error, nil) }) do
           servers = listeners.map { |listener| @rack.serve(listener) }
@@ -85,7 +85,7 @@ module Reactor
         earlier&.each { |signal, handler| trap(signal, handler || "DEFAULT") }
       end
 
-      # A signal has come. A worker that has not set its own handlers yet has this one.
+      # Handles a signal. A worker inherits this handler until it sets its own.
       def note(event)
         @is_to_stop = true if event == :stop
         @events << event
@@ -94,9 +94,9 @@ module Reactor
       # --- workers -------------------------------------------------------------------------------------------------
 
       def supervise
-        @current = Array.new(@workers) # by their place: the process that serves
-        @running = {} # pid => when it began
-        @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
+        @current = Array.new(@workers) # the serving process of each place
+        @running = {} # pid => when it started
+        @orphaned, @alive = IO.pipe # tells workers by its end of file that this process has ended
         @workers.times { |place| @current[place] = start(place) }
         handle(@events.pop) until @stopping
         end_workers
@@ -104,8 +104,8 @@ module Reactor
         [@orphaned, @alive].each { |io| io&.close }
       end
 
-      # Asks a worker to end. One that computes, or is stopped, does not, so it is killed when its time is over. (By a thread: a push in a
-      # trap handler does not end a Queue#pop with a limit.)
+      # Tells a worker to end. If it does not, because it computes or is stopped, it is killed when its time is up. (The kill is a
+      # thread's job, because a push in a trap handler does not end a Queue#pop with a timeout.)
       def end_worker(pid, seconds)
         kill(:TERM, pid)
         return unless seconds
@@ -124,8 +124,8 @@ module Reactor
         end
       end
 
-      # @param begun [IO, nil] where the worker tells that it serves
-      # @return [Integer] its pid
+      # @param begun [IO, nil] the worker's pipe for reporting that it serves
+      # @return [Integer] PID
       def start(place, begun = nil)
         pid = Process.fork { work(place, begun) }
         @running[pid] = Clock.now
@@ -133,8 +133,8 @@ module Reactor
         pid
       end
 
-      # What a worker does. A signal may reach all processes, and its parent sends TERM besides, so any number of them ends a worker as one
-      # does. The end of the pipe from its parent ends it as well, or hastens its end.
+      # The main program of a worker. A signal may reach all processes of the group, and the parent sends TERM as well, so
+      # repeated signals have the effect of one. The end of the parent's pipe ends the worker too, or hastens its end.
       def work(place, begun)
         %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
@@ -153,7 +153,7 @@ module Reactor
         end
       end
 
-      # Starts another worker in a place, and ends the one that it replaces. Both use the same listeners, so that none is closed with
+      # Starts a new worker in a place, and ends the one it replaces. Both use the same listeners, so none is closed with
       # connections in its queue.
       def replace(place)
         earlier = @current[place]
@@ -179,7 +179,7 @@ module Reactor
         @current[place] = start(place)
       end
 
-      # Their own listeners are closed here first, so that the kernel refuses connections as soon as the workers have closed theirs.
+      # Closes the parent's listeners first, so the kernel refuses connections once the workers have closed theirs.
       def end_workers
         @listeners.close
         @running.each_key { |pid| end_worker(pid, @stop_timeout) }
@@ -198,7 +198,7 @@ module Reactor
       def kill(signal, pid)
         Process.kill(signal, pid) if @running.key?(pid)
       rescue Errno::ESRCH
-        nil # its end is in the queue
+        nil # its exit has been queued
       end
     end
   end

@@ -2,21 +2,22 @@
 
 module Reactor
   module Top
-    # The process cannot be looked at; the message says why.
+    # The process cannot be observed; the message says why.
     class Failure < StandardError
     end
 
-    # The answer of the observed process at one moment.
+    # What an observed process has answered.
     class Snapshot
-      # One of its schedulers. `health` is counted from its start, and `window` from the look before; from its start in the first look.
+      # One of its schedulers. `health` covers the time since the scheduler was made, `window` the time since the previous
+      # snapshot (the same in the first one).
       Row = Struct.new(:id, :name, :backend, :health, :window, :fibers, :stalls)
 
       class << self
         # @param pid [Integer]
-        # @param seconds [Numeric] to wait for each part of the answer: the process may be stopped
+        # @param seconds [Numeric] to wait for each part of the answer, because the process may be stopped
         # @param before [Snapshot, nil]
-        # @return [Snapshot, nil] nil if the process has not answered in this time
-        # @raise [Failure] it does not observe, or is not there
+        # @return [Snapshot, nil] nil if the process has not answered in time
+        # @raise [Failure] the process does not exist or is not observable
         def at(pid, seconds, before = nil)
           text = read(pid, seconds) or return
           document = JSON.parse(text, symbolize_names: true)
@@ -32,7 +33,7 @@ module Reactor
         def read(pid, seconds)
           socket = Socket.new(:UNIX, :STREAM)
           address = Socket.sockaddr_un(SocketPlace.path(pid))
-          # A queue that is full takes no connection.
+          # A full accept queue takes no connection.
           return if socket.connect_nonblock(address, exception: false) == :wait_writable
 
           socket.timeout = seconds
@@ -77,7 +78,8 @@ module Reactor
       # @return [Row, nil] of the scheduler with this id
       def row(id) = @rows.find { |row| row.id == id }
 
-      # @return [Hash{Symbol => Object}] with percentiles instead of buckets, in seconds since the schedulers were made
+      # @return [Hash{Symbol => Object}] the answer with percentiles in place of buckets, in seconds since the schedulers were
+      #   made
       def to_h
         rows = @rows.map do |row|
           { id: row.id, class: row.name, backend: row.backend, **row.health.to_h, fibers: row.fibers, stalls: row.stalls }

@@ -2,19 +2,19 @@
 
 module Reactor
   module Top
-    # The lines of the view, made from the snapshots so far.
+    # Formats the lines of the view from the snapshots so far.
     class View
       BARS = "▁▂▃▄▅▆▇█"
 
-      # @param snapshots [Array<Snapshot>] the oldest first, at least one
-      # @param message [String, nil] below the head
+      # @param snapshots [Array<Snapshot>] oldest first, at least one
+      # @param message [String, nil] shown below the header
       def initialize(snapshots, message = nil)
         @snapshots = snapshots
         @message = message
       end
 
-      # @param height [Integer, nil] lines at most
-      # @param width [Integer] columns at most
+      # @param height [Integer, nil] maximum number of lines
+      # @param width [Integer] maximum number of columns
       # @return [Array<String>]
       def lines(height = nil, width = 100)
         rows = @snapshots.last.rows
@@ -76,7 +76,7 @@ module Reactor
 
       def list(title, items) = items.empty? ? [] : ["  #{title}:", *items]
 
-      # The file tells the place without its folders.
+      # Shows the file without its folders.
       def item(seconds, name, place, what = nil)
         format("  %9.3f s  %s", seconds || 0, [what, name, place&.sub(%r{\A[^:]*/}, "")].compact.join("  "))
       end
@@ -85,7 +85,7 @@ module Reactor
 
       def milliseconds(seconds) = seconds ? format("%.3f ms", seconds * 1000) : "-"
 
-      # Names and paths come from another process: no control character reaches the terminal.
+      # Keeps control characters off the terminal, because names and paths come from another process.
       def clean(line) = line.gsub(/[[:cntrl:]]/, "?")
     end
   end

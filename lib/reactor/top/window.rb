@@ -2,16 +2,16 @@
 
 module Reactor
   module Top
-    # The live view: snapshots again and again, draws, and ends at a key, on the terminal of this process.
+    # The live view on this process's terminal: takes and draws snapshots until a key ends it.
     class Window
-      ENTER = "\e[?1049h\e[?25l" # the other screen, no cursor
+      ENTER = "\e[?1049h\e[?25l" # alternate screen, hidden cursor
       LEAVE = "\e[?25h\e[?1049l"
       HOME = "\e[H"
       REST_OF_LINE = "\e[K"
       REST_OF_SCREEN = "\e[J"
-      QUIT = /[qQ\x03\x04]/ # Ctrl-C and Ctrl-D come as keys
+      QUIT = /[qQ\x03\x04]/ # in raw mode, Ctrl-C and Ctrl-D arrive as characters
       KEPT = 300            # snapshots
-      PATIENCE = 1          # seconds to wait for an answer before the keys are looked at again
+      PATIENCE = 1          # seconds to wait for an answer before checking the keyboard again
 
       # @param pid [Integer]
       # @param interval [Float] seconds between two snapshots
@@ -23,10 +23,10 @@ module Reactor
         @answered = Clock.now
       end
 
-      # Until a key ends it. The terminal is as it was afterwards, also after a signal.
+      # Runs until a key ends it. Restores the terminal, even after a signal.
       #
       # @return [nil]
-      # @raise [Failure] the process has ended, or does not observe any more
+      # @raise [Failure] the process has ended or is no longer observable
       def run
         $stdin.raw do
           $stdout.write(ENTER)
@@ -43,7 +43,7 @@ module Reactor
 
       private
 
-      # Waits for a key until the next look is due.
+      # Waits for a key until the next snapshot is due.
       def quit?
         !!$stdin.wait_readable(@interval) && $stdin.readpartial(64).match?(QUIT)
       rescue SystemCallError, EOFError
