@@ -1,19 +1,19 @@
-//! The scheduler's state: which fibers there are, what each waits for, which one runs next.
+//! The scheduler's state: which fibers exist, what each waits for, and which runs next.
 //!
-//! Plain data with private fields. Each part owns its invariants, and [`State`] is what concerns several of them. The
-//! extension borrows a `State` for the length of one call, never across a switch, a GVL release or a call into Ruby.
+//! Plain data with private fields. Each part maintains its own invariants; [`State`] has the methods that involve several
+//! parts. The extension borrows a `State` for one call at a time, never across a switch, a GVL release or a call into Ruby.
 //!
-//! | file             | what of [`State`] it has |
+//! | file             | its part of [`State`] |
 //! |------------------|--------------------------|
 //! | `turn`           | polling, the ready queue, sleeping |
-//! | `fiber_lifecycle` | fibers that enter hooks, start, park and end |
+//! | `fiber_lifecycle` | entering hooks; starting, parking and ending fibers |
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
-//! | `pool_work`      | work on the pool, and what is better done there |
-//! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
-//! | `driver_operations` | sends and file operations of the driver |
-//! | `watching`       | watchers: waits that no fiber makes |
-//! | `unpolled`       | waits for what the driver does not poll |
+//! | `pool_work`      | work on the pool, and which transfers belong there |
+//! | `descriptor_pins` | descriptors in use, and the fibers and threads waiting to close them |
+//! | `driver_operations` | sends and file operations that the driver carries out |
+//! | `watching`       | watchers: waits without a fiber |
+//! | `unpolled`       | waits for descriptors that the driver cannot poll |
 //! | `observation`    | counters, rows, traces |
 
 mod chance;
@@ -58,7 +58,7 @@ use trace::Trace;
 use unpolled::Unpolled;
 use watchers::Watchers;
 
-/// Everything a scheduler knows. See the module's table.
+/// Everything a scheduler knows; see the module's table.
 #[derive(Debug, Default)]
 pub struct State {
     pub event_loop: EventLoop,
@@ -68,21 +68,21 @@ pub struct State {
     unpolled: Unpolled,
     control: Control,
     pub pins: DescriptorPins,
-    /// A clone of it is with each worker that reads a file into a buffer of Ruby's.
+    /// Each worker that reads a file into a Ruby buffer holds a clone.
     pub lent_buffers: Arc<()>,
-    /// The jobs of the pool that fibers wait for. The frame of a fiber does not own its job, because a fiber that the end of the
-    /// scheduler abandons does not return: nothing would drop it.
+    /// The pool jobs that fibers wait for. They are not owned by the fibers' stack frames, because a fiber abandoned at the
+    /// end of the scheduler never returns, so nothing would drop its job.
     jobs: Slab<Box<dyn Any + Send>, 0>,
-    /// Small writes to files are likely to take long until then.
+    /// Until then, small file writes are likely to be slow.
     writes_are_slow_until: Option<Instant>,
     batching: SendBatching,
     counters: Counters,
-    /// Kept while a trace is on.
+    /// Present while a trace is being recorded.
     pub trace: Option<Box<Trace>>,
 }
 
 impl State {
-    /// Every object of Ruby's that is kept here, except the watchers, for the garbage collector.
+    /// Visits every Ruby object kept here except watchers, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
@@ -92,12 +92,12 @@ impl State {
         self.pins.for_each_object(&mut visit);
     }
 
-    /// Every watcher, for the garbage collector.
+    /// Visits every watcher, for the garbage collector.
     pub fn for_each_watcher(&self, mut visit: impl FnMut(ObjectRef)) {
         self.watchers().for_each(&mut visit);
     }
 
-    /// Bytes of the tables that grow with fibers, waits, timeouts and a trace. Those of the reactor are not counted.
+    /// The size in bytes of the tables that grow with fibers, waits, timeouts and traces, without the reactor's tables.
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()

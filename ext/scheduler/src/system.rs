@@ -1,19 +1,19 @@
-//! System calls, each made at most once and without blocking where the kernel offers a way.
+//! System calls, each made at most once, and without blocking where the kernel allows it.
 //!
-//! Each platform has a folder, and each folder the same files:
+//! Each platform has a folder with the same files:
 //!
-//! | file               | what it has                                                                            |
+//! | file               | contents                                                                               |
 //! |--------------------|----------------------------------------------------------------------------------------|
-//! | `child_process`    | how to learn that a child has ended, without taking its status                          |
-//! | `descriptor`       | a descriptor by Ruby's number of it: asked whether it is ready, how large, closed       |
-//! | `file`             | regular files: transfers at an offset, and what they may wait for                       |
+//! | `child_process`    | learning that a child has ended, without reaping it                                     |
+//! | `descriptor`       | a descriptor by Ruby's number: whether it is ready, its size, closing it                |
+//! | `file`             | regular files: transfers at an offset, and what may block                               |
 //! | `getaddrinfo`      | names and addresses                                                                     |
-//! | `kind`             | what is behind a descriptor, as far as it decides how to read and write                 |
+//! | `kind`             | what a descriptor refers to, as far as it decides how to read and write                 |
 //! | `nowait`           | calls that promise not to block                                                         |
-//! | `os_error`         | errors of system calls as numbers of C ([`errno::Errno`])                                |
-//! | `terminal_timeout` | terminals whose reads end without as many bytes as they wait for                        |
-//! | `transfer`         | one attempt to read or write that does not block                                        |
-//! | `unpolled`         | waits of a worker for what the core does not poll                                       |
+//! | `os_error`         | system call errors as C's numbers ([`errno::Errno`])                                    |
+//! | `terminal_timeout` | terminals whose reads may return fewer bytes than requested                             |
+//! | `transfer`         | one non-blocking attempt to read or write                                               |
+//! | `unpolled`         | worker waits for descriptors that the core cannot poll                                  |
 
 mod address;
 mod descriptor_kind;

@@ -1,5 +1,5 @@
-//! The floors of the extension and of this crate: each module uses those below it and no other, and no file is too long.
-//! The core's floors are in `tests/layers.rs` in the root of the repository.
+//! The layers of the extension and of this crate: each module uses only modules in lower layers, and no file is too long.
+//! The core's layers are checked by `tests/layers.rs` in the repository root.
 
 #[path = "../../../tests/support/imports.rs"]
 mod imports;
@@ -11,21 +11,21 @@ use std::{
 
 use imports::{code, flatten, floors, paths};
 
-/// No file is longer than this.
+/// The maximum number of lines per file.
 const MAX_LINES: usize = 400;
 
-/// Where no file may be: to hold the core as well, add `src`.
+/// The folders that this applies to.
 const CAPPED: [&str; 1] = ["ext"];
 
-/// The extension's rooms, and what each may use of the rooms and of this crate. A room's own files are held by [`INSIDE`] and
-/// by [`no_file_imports_itself_in_a_circle`].
+/// The extension's modules, and which modules and parts of this crate each may use. The files inside a module are checked
+/// by [`INSIDE`] and [`no_file_imports_itself_in_a_circle`].
 const ROOMS: &str = include_str!("../../../tests/floors/extension");
 
 fn rooms() -> Vec<(&'static str, Vec<&'static str>)> {
     floors(ROOMS)
 }
 
-/// The order of the files inside a room: each uses only those before it. Those of one group do not use each other.
+/// The order of the files inside a module: each uses only earlier ones. Files in the same group do not use each other.
 const INSIDE: [(&str, &[&[&str]]); 3] = [
     (
         "control",
@@ -57,22 +57,22 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     ),
 ];
 
-/// Only these name a crate or a module that belongs to a platform, or are compiled differently for one.
+/// Only these name a platform's crate or module, or are compiled differently per platform.
 const PLATFORM: [&str; 5] = [
-    "scheduler/src/system", // its folders, and which of them it is
+    "scheduler/src/system", // its folders, and which one is compiled
     "scheduler/src/system/errno",
-    "reactor/src/ruby", // its two files, and which of them it is
+    "reactor/src/ruby", // its two files, and which one is compiled
     "reactor/src/ruby/unix",
     "reactor/src/ruby/windows",
 ];
 
-/// Only these have unsafe code.
+/// Only these contain unsafe code.
 const UNSAFE: [&str; 5] = [
     "reactor/src/ruby",
     "scheduler/src/state/object_ref",
     "scheduler/src/system/unix/descriptor",
     "scheduler/src/system/unix/getaddrinfo",
-    "scheduler/src/system/windows/", // each call of Windows' is unsafe
+    "scheduler/src/system/windows/", // every Windows call is unsafe
 ];
 
 #[test]
@@ -168,7 +168,7 @@ fn no_file_imports_itself_in_a_circle() {
             uses.insert(file, targets.filter(|target| target != file).collect());
         }
         let mut left = uses;
-        // What uses nothing that is left, or is used by nothing that is left, is in no circle.
+        // A file that uses none of the remaining ones, or is used by none of them, is in no circle.
         while let Some(outside) = left.keys().copied().find(|file| {
             let uses_none = left[file]
                 .iter()
@@ -203,7 +203,7 @@ fn the_files_of_a_room_are_in_order() {
     }
 }
 
-/// The files of `control` extend the same types, so their imports do not tell which of them uses which.
+/// The files of `control` extend the same types, so their imports do not show which uses which.
 #[test]
 fn the_methods_of_control_call_down() {
     let sources = sources("reactor/src");
@@ -287,7 +287,7 @@ fn sources(root: &str) -> Vec<(String, String)> {
     )
 }
 
-/// The files as modules: `system/unix/kind` is `system::kind` on Unix.
+/// Maps files to modules: `system/unix/kind` is `system::kind` on Unix.
 fn of_platform(sources: Vec<(String, String)>, platform: &str) -> Vec<(String, String)> {
     let (own, path) = (
         format!("system/{platform}/"),
@@ -313,7 +313,7 @@ fn is_within(path: &str, below: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The file in which a path's name is defined; none for a room's own file, which only lists its files.
+/// The file that defines a path's name; `None` for a module's own file, which only lists its files.
 fn file_of(path: &str, files: &BTreeSet<&str>) -> Option<String> {
     let mut path = path.replace("::", "/");
     while !files.contains(path.as_str()) {
@@ -326,7 +326,7 @@ fn file_of(path: &str, files: &BTreeSet<&str>) -> Option<String> {
     (!is_room || has_tests).then_some(path)
 }
 
-/// What the `use` items of a crate's root name by relative paths.
+/// The relative paths named by `use` items in a crate's root.
 fn flatten_uses(text: &str) -> Vec<String> {
     let code: String = code(text).collect::<Vec<_>>().join(" ");
     let items = code.match_indices("use ").filter_map(|(place, marker)| {

@@ -1,6 +1,7 @@
-//! Choices by a seed: the same seed and the same questions give the same answers on every machine.
+//! Seeded random choices: the same seed and the same calls give the same answers on every machine.
 
-/// SplitMix64 (Steele, Lea and Flood 2014). Each question changes the state, so the state tells one history of questions from another.
+/// SplitMix64 (Steele, Lea and Flood 2014). Each call changes the state, so different histories of calls have different
+/// states.
 #[derive(Debug, Default)]
 pub struct Chance(u64);
 
@@ -9,7 +10,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// A number below `count`, each with the same probability. Where there is no choice, nothing is drawn.
+    /// A uniformly distributed number below `count`. Draws nothing if there is no choice.
     pub fn below(&mut self, count: usize) -> usize {
         if count < 2 {
             return 0;

@@ -1,4 +1,4 @@
-//! Which fiber has control, and what concerns the scheduler as a whole: its root fiber, its errors, what is raised from outside.
+//! Which fiber is running, and scheduler-wide state: the root fiber, errors, and what is raised from outside.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -10,30 +10,32 @@ use crate::state::{
     wait::{FiberId, Pending},
 };
 
-/// A proxy of an operation, and what the VM wants it to raise: from Ruby 4.1 on the VM hands that over instead of the fiber.
+/// The proxy of an operation, and what the VM wants raised in it. From Ruby 4.1 on, the VM passes the proxy instead of the
+/// fiber.
 pub type ProxyRaise = [ObjectRef; 2];
 
 #[derive(Debug, Default)]
 pub struct Control {
-    /// The fiber that has control as far as the scheduler gave it.
+    /// The running fiber, as far as the scheduler switched to it.
     pub running: Option<Slot>,
-    /// The fiber on whose behalf the running one runs, or ran last, if the scheduler did not make that one.
+    /// If the scheduler did not create the running fiber: the fiber for which it runs, or ran last.
     pub owner: Option<FiberId>,
-    /// A fiber may ever have been killed without the hooks having seen it.
+    /// Some fiber may have been killed without the hooks noticing.
     pub kill_suspected: bool,
-    /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
+    /// The fiber that the VM resumes when a fiber ends. It waits in `fiber` or `drain`, and was not created by the
+    /// scheduler.
     pub root: Option<Slot>,
-    /// A fiber has just ended, so the next fiber gets control from the VM.
+    /// A fiber has just ended, so the VM itself switches to the next one.
     just_ended: bool,
-    /// Raised in a fiber, meant for the root fiber.
+    /// An exception raised in another fiber but meant for the root fiber.
     pub fatal_error: Option<ObjectRef>,
-    /// The root fiber is to run what is pending for the thread.
+    /// The root fiber is to run the thread's pending interrupts.
     pub has_interrupts_for_root: bool,
-    /// Fibers are cancelled until none is left.
+    /// Whether fibers are being cancelled until none are left.
     pub cancelling: bool,
-    /// Live fibers that the scheduler has killed.
+    /// The number of live fibers that the scheduler has killed.
     cancelled: usize,
-    /// The first error that ended a fiber while other fibers went on. The root fiber raises it when all have ended.
+    /// The first error that ended a fiber while others kept running. The root fiber raises it when all have ended.
     pub first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
     spawn_streak: Option<(Token, Instant)>,
@@ -41,14 +43,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// The fiber has no record any more, and its slot will be another fiber's.
+    /// The fiber no longer has a record, and its slot will be reused.
     pub fn forget_running(&mut self, slot: Slot) {
         if self.running == Some(slot) {
             self.running = None;
         }
     }
 
-    /// Control is back in `slot`. The fiber that had it until now and gave it away without ending or parking, if any.
+    /// Called when `slot` has control again. Returns the fiber that had it before and gave it up without ending or parking,
+    /// if any.
     pub fn resume(&mut self, slot: Slot) -> Option<Slot> {
         let left = self.running.replace(slot);
         let ended = std::mem::take(&mut self.just_ended);
@@ -61,7 +64,7 @@ impl Control {
         self.cancelled -= usize::from(was_cancelled);
     }
 
-    /// A fiber is killed by the scheduler: for the first time, unless it `was_cancelled`.
+    /// Called when the scheduler kills a fiber, for the first time unless it `was_cancelled`.
     pub fn count_cancelled(&mut self, was_cancelled: bool) {
         self.cancelled += usize::from(!was_cancelled);
     }
@@ -74,7 +77,7 @@ impl Control {
         self.fatal_error.is_some() || self.has_interrupts_for_root
     }
 
-    /// What is meant for the root fiber, if `slot` is that one.
+    /// Takes what is pending for the root fiber, if `slot` is the root fiber.
     pub fn take_pending_for_root(&mut self, slot: Slot, is_scheduled: bool) -> Option<Pending> {
         let is_root = self.root.is_none_or(|root| root == slot);
         if !is_root || is_scheduled {
@@ -86,7 +89,7 @@ impl Control {
         std::mem::take(&mut self.has_interrupts_for_root).then_some(Pending::Interrupts)
     }
 
-    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    /// Since when the fiber has only started other fibers, without a wait; `None` if this is the first.
     pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
         let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
         streak.map(|(_, since)| since)

@@ -1,4 +1,4 @@
-//! Descriptors that a worker or the driver uses, and the fibers and threads that wait to close them.
+//! Descriptors in use by a worker or the driver, and the fibers and threads waiting to close them.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,32 @@ use crate::state::{
 /// The number of an IO object (0: none), and the fiber for which its descriptor is used.
 pub type Pin = (u64, Slot);
 
-/// Who waits for the last pin of an IO object, to close it.
+/// Who waits to close an IO object until its descriptor is no longer in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closer {
-    /// A fiber of this scheduler, in this wait.
+    /// A fiber of this scheduler, with the token of its wait.
     Fiber(Token),
-    /// Another thread: its queue is to get an element.
+    /// Another thread, woken by pushing to this queue.
     Thread(ObjectRef),
 }
 
 #[derive(Debug, Default)]
 pub struct DescriptorPins {
-    /// How often each pin is held. In order, so that those of one IO object are found among any number of others.
+    /// The number of uses. Ordered, so that the uses of one IO object are found quickly among many others.
     held: BTreeMap<Pin, u32>,
-    /// With the io number that each waits for.
+    /// Each closer, with the number of its IO object.
     closers: Vec<(u64, Closer)>,
 }
 
 impl DescriptorPins {
-    /// The descriptor must not be closed until the pin is released.
+    /// Marks the descriptor as in use: it must not be closed until [`DescriptorPins::unpin`].
     pub fn pin(&mut self, pin: Pin) {
         if pin.0 != 0 {
             *self.held.entry(pin).or_default() += 1;
         }
     }
 
-    /// Releases one pin.
+    /// Ends one use.
     pub fn unpin(&mut self, pin: Pin) {
         if let Some(count) = self.held.get_mut(&pin) {
             *count -= 1;
@@ -53,25 +53,25 @@ impl DescriptorPins {
         self.users(io_number).next().is_some()
     }
 
-    /// The fibers for which it is pinned.
+    /// The fibers for which the descriptor is in use.
     pub fn users(&self, io_number: u64) -> impl Iterator<Item = Slot> + '_ {
         let pins = (io_number, Slot::MIN)..=(io_number, Slot::MAX);
         self.held.range(pins).map(|((_, slot), _)| *slot)
     }
 
-    /// Somebody waits for the last pin of the IO object.
+    /// Adds a fiber or thread that waits until the IO object is no longer in use.
     pub fn add_closer(&mut self, io_number: u64, closer: Closer) {
         self.closers.push((io_number, closer));
     }
 
-    /// Takes one who waits for an IO object that is not pinned any more, or any one if `all`.
+    /// Removes and returns a closer whose IO object is no longer in use, or any closer if `all`.
     pub fn take_closer(&mut self, all: bool) -> Option<Closer> {
         let mut closers = self.closers.iter();
         let place = closers.position(|(io_number, _)| all || !self.is_pinned(*io_number))?;
         Some(self.closers.remove(place).1)
     }
 
-    /// Every queue, for the garbage collector.
+    /// Visits every queue, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         for (_, closer) in &self.closers {
             if let Closer::Thread(queue) = closer {
@@ -82,8 +82,8 @@ impl DescriptorPins {
 }
 
 impl State {
-    /// Wakes the fibers that may close a descriptor now, because it is not pinned any more, or because the scheduler is closed. Returns
-    /// a queue that is to get an element for the same reason. To be called until it returns none.
+    /// Wakes the fibers that may now close a descriptor, because it is no longer in use or the scheduler was closed.
+    /// Returns a queue to push to for the same reason; call this until it returns `None`.
     pub fn release_closers(&mut self) -> Option<ObjectRef> {
         loop {
             match self.pins.take_closer(self.event_loop.is_closed)? {
@@ -93,7 +93,8 @@ impl State {
         }
     }
 
-    /// Another thread waits for the last pin of an IO object. False, and nothing done, if it has none.
+    /// Registers another thread that waits until the IO object is no longer in use. If it is not in use, returns false and
+    /// does nothing.
     pub fn push_when_unpinned(&mut self, io_number: u64, queue: ObjectRef) -> bool {
         let is_pinned = self.pins.is_pinned(io_number);
         if is_pinned {
@@ -102,7 +103,7 @@ impl State {
         is_pinned
     }
 
-    /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.
+    /// Begins a wait until the IO object is no longer in use. If it is not in use, returns false and does nothing.
     pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
         let is_pinned = self.pins.is_pinned(io_number);
         if is_pinned {

@@ -1,4 +1,4 @@
-//! Sends and file operations that the driver carries out by itself (io_uring).
+//! Sends and file operations that the driver carries out itself (io_uring).
 
 use std::io;
 
@@ -7,12 +7,12 @@ use reactor::{Descriptor, Operation, OperationId, Operations, Token};
 use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
 impl State {
-    /// `None` where the driver carries out nothing.
+    /// `None` if the driver carries out no operations.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.event_loop.reactor.as_mut()?.operations()
     }
 
-    /// `None` if the driver does not take the operation: the wait that has begun for it is over.
+    /// `None` if the driver does not accept the operation; the wait begun for it is ended.
     fn start(
         &mut self,
         token: Token,
@@ -34,8 +34,8 @@ impl State {
 
     // --- sends ---------------------------------------------------------------------------------------------------
 
-    /// Whether a send is better queued than made directly: another fiber is ready, and its sends can share the system call.
-    /// Never where the driver carries out nothing.
+    /// Whether to queue a send instead of making it directly: another fiber is ready, and its sends can share the system
+    /// call. Always false if the driver carries out no operations.
     pub fn should_batch(&mut self) -> bool {
         match self.operations().map(|operations| operations.queued()) {
             Some(0) if self.batching.is_direct() => false,
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// Queues a send, and begins a wait for its outcome. `None` if the driver does not take it.
+    /// Queues a send and begins a wait for its outcome. `None` if the driver does not accept it.
     pub fn start_send(
         &mut self,
         slot: Slot,
@@ -58,33 +58,32 @@ impl State {
         Some(id)
     }
 
-    /// The outcome of a send; `None` if it was taken back, because the kernel had not seen it.
+    /// The outcome of a send; `None` if it was withdrawn before the kernel saw it.
     pub fn finish_send(&mut self, id: OperationId) -> Option<io::Result<usize>> {
         let outcome = self.take_outcome(id);
         if outcome.is_some() || self.operations()?.withdraw(id) {
             return outcome;
         }
-        // The kernel has it, and does not let it wait.
+        // The kernel has the send, and completes it without blocking.
         match self.operations()?.wait(id) {
             Ok(()) => self.take_outcome(id),
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Hands the queued sends to the kernel. Needed before a descriptor is closed, because its number may be reused a
-    /// moment later.
+    /// Submits the queued sends. Call this before closing a descriptor, because its number may be reused right afterwards.
     pub fn flush_sends(&mut self) {
         let operations = self.operations();
         if let Some(operations) = operations.filter(|operations| operations.queued() > 0) {
-            // If it fails, the next turn fails likewise, and reports it.
+            // If it fails, so will the next turn, which reports it.
             _ = operations.submit();
         }
     }
 
     // --- files ---------------------------------------------------------------------------------------------------
 
-    /// Begins an operation on a file, and a wait for its outcome. The descriptor is pinned. `None` if the driver does not
-    /// take it.
+    /// Begins a file operation and a wait for its outcome. The descriptor is in use until then. `None` if the driver does
+    /// not accept it.
     pub fn start_file_operation(
         &mut self,
         slot: Slot,
@@ -99,7 +98,7 @@ impl State {
         Some(id)
     }
 
-    /// Begins a further wait for the operation. False, and nothing done, if it is over.
+    /// Begins another wait for the operation. If it has completed, returns false and does nothing.
     pub fn wait_on_operation(&mut self, slot: Slot, io_number: u64, id: OperationId) -> bool {
         if self.operations().is_none_or(|it| it.is_complete(id)) {
             return false;

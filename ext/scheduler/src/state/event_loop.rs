@@ -1,4 +1,4 @@
-//! The reactor of a scheduler: open or closed, awake or asleep, in real or in virtual time.
+//! A scheduler's reactor: open or closed, awake or asleep, in real or virtual time.
 
 use std::{
     mem::take,
@@ -11,41 +11,41 @@ use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token}
 
 use crate::state::{State, wait::WaitHook};
 
-/// The first sleep in which only an `unblock` can wake a fiber is this long, and later ones up to 16 times as long.
+/// The length of the first sleep in which only an `unblock` can wake a fiber. Later ones are up to 16 times as long.
 const FIRST_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub struct EventLoop {
-    /// While it is open.
+    /// Present while open.
     pub reactor: Option<Reactor>,
-    /// Known also once it is closed.
+    /// Remains known after closing.
     pub backend: Option<Backend>,
     pub is_closed: bool,
     pub is_sleeping: bool,
-    /// Those of the last poll; taken while they are gone through.
+    /// The events of the last poll; taken out while they are processed.
     pub events: Events,
-    /// Made for the first [`EventLoop::weak_handle`].
+    /// Created by the first [`EventLoop::weak_handle`].
     handle: Option<Arc<Handle>>,
-    /// The last poll has failed.
+    /// Whether the last poll failed.
     has_failed: bool,
-    /// Sleeps in a row in which only an `unblock` could wake a fiber.
+    /// Consecutive sleeps in which only an `unblock` could wake a fiber.
     idle_sleeps: u32,
     virtual_time: Option<VirtualTime>,
 }
 
-/// The clock of timers stands still while fibers run, and advances to the next timer when none can: after the outside has had
-/// some real time to wake one. `lib/reactor/testing.rb` has the rules.
+/// Virtual time: the timers' clock stands still while fibers run. When none can run, it waits some real time for outside
+/// events, then advances to the next timer. See `lib/reactor/testing.rb` for the rules.
 #[derive(Debug)]
 struct VirtualTime {
     start: Instant,
-    /// How long to wait for the outside before each advance.
+    /// How long to wait for outside events before each advance.
     settle: Duration,
-    /// While there are any, the clock does not advance.
+    /// While nonzero, the clock does not advance.
     holds: usize,
 }
 
 impl EventLoop {
-    /// False, and nothing done, if it was open before.
+    /// Opens the loop. If it was open before, returns false and does nothing.
     pub fn open(&mut self, reactor: Reactor) -> bool {
         if self.reactor.is_some() || self.is_closed {
             return false;
@@ -55,14 +55,14 @@ impl EventLoop {
         true
     }
 
-    /// Closes it for good. The reactor's descriptors are released when the reactor is dropped.
+    /// Closes the loop for good. Dropping the returned reactor releases its descriptors.
     fn close(&mut self) -> Option<Reactor> {
         self.is_closed = true;
         self.handle = None;
         self.reactor.take()
     }
 
-    /// A handle for objects that may outlive the loop: it keeps no descriptor open. `None` once closed.
+    /// A handle for objects that may outlive the loop; it keeps no descriptors open. `None` once closed.
     pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
         let reactor = self.reactor.as_ref()?;
         let handle = self
@@ -78,8 +78,8 @@ impl EventLoop {
 
     // --- polling and sleeping ------------------------------------------------------------------------------------
 
-    /// Collects what the kernel, the timers and other threads have, without blocking. `None` once closed. It fails if the second
-    /// poll in a row has failed.
+    /// Collects events from the kernel, timers and other threads, without blocking. `None` once closed. Fails only if two
+    /// consecutive polls fail.
     pub fn collect(&mut self) -> std::io::Result<Option<Events>> {
         let Some(reactor) = &mut self.reactor else {
             return Ok(None);
@@ -87,15 +87,15 @@ impl EventLoop {
         self.events.clear();
         match reactor.collect(&mut self.events) {
             Ok(()) => self.has_failed = false,
-            // The next poll shows whether the error lasts. No event is lost.
+            // The next poll shows whether the error persists. No events are lost.
             Err(_) if !self.has_failed => self.has_failed = true,
             Err(error) => return Err(error),
         }
         Ok(Some(take(&mut self.events)))
     }
 
-    /// Begins a sleep. `only_unblock_helps`: no event of the kernel and no timer can wake a fiber, so the sleep is short
-    /// and the caller looks for a deadlock after it, unless the sleep has a limit of its own.
+    /// Begins a sleep. If `only_unblock_helps`, no kernel event or timer can wake a fiber: unless the sleep has its own
+    /// limit, it is kept short, and the caller then checks for a deadlock.
     pub fn begin_sleep(
         &mut self,
         limit: Option<Duration>,
@@ -109,12 +109,12 @@ impl EventLoop {
         Some((reactor.sleep(limit), reactor.handle()))
     }
 
-    /// Whether the last sleep was one in which only an `unblock` could wake a fiber.
+    /// Whether only an `unblock` could have woken a fiber in the last sleep.
     pub fn slept_idle(&self) -> bool {
         self.idle_sleeps > 0
     }
 
-    /// Ends the sleep of the thread that polls. False if it does not sleep.
+    /// Ends the sleep of the polling thread. False if it was not asleep.
     pub fn wake_thread(&self) -> bool {
         if let Some(reactor) = self.reactor.as_ref().filter(|_| self.is_sleeping) {
             _ = reactor.handle().wake();
@@ -124,13 +124,14 @@ impl EventLoop {
 
     // --- timers --------------------------------------------------------------------------------------------------
 
-    /// The point that far from now on the timers' clock. `None` for no limit, and for [`Duration::MAX`], which never comes.
+    /// The deadline `limit` from now on the timers' clock. `None` without a limit, and for [`Duration::MAX`], which never
+    /// comes.
     pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
         let limit = limit.filter(|limit| *limit != Duration::MAX)?;
         Some(self.reactor.as_ref()?.deadline(limit))
     }
 
-    /// The timer of a wait that ends at the deadline.
+    /// Starts the timer of a wait that ends at the deadline.
     pub fn timer(&mut self, deadline: Option<Deadline>, token: Token) -> Option<TimerId> {
         Some(self.reactor.as_mut()?.timer(deadline?, token))
     }
@@ -143,7 +144,7 @@ impl EventLoop {
 
     // --- virtual time --------------------------------------------------------------------------------------------
 
-    /// Freezes the clock of sleeps and timeouts. False if it was frozen before, or if the loop is closed.
+    /// Freezes the clock of sleeps and timeouts. False if it was already frozen or the loop is closed.
     pub fn freeze_clock(&mut self, settle: Duration) -> bool {
         let Some(reactor) = self.reactor.as_mut().filter(|r| !r.is_clock_frozen()) else {
             return false;
@@ -161,13 +162,13 @@ impl EventLoop {
         self.virtual_time.is_some()
     }
 
-    /// Virtual time since it began; `None` if time is real.
+    /// The virtual time elapsed since it began; `None` in real time.
     pub fn virtual_elapsed(&self) -> Option<Duration> {
         let time = self.virtual_time.as_ref()?;
         Some(self.reactor.as_ref()?.now() - time.start)
     }
 
-    /// From true to false the virtual clock does not advance.
+    /// Holds the virtual clock if `begins`; otherwise ends one hold.
     pub fn hold_clock(&mut self, begins: bool) {
         if let Some(time) = &mut self.virtual_time {
             time.holds = match begins {
@@ -179,9 +180,9 @@ impl EventLoop {
 }
 
 impl State {
-    /// Closes the loop for good. The caller calls what this returns with nothing borrowed and without the GVL: it releases the
-    /// descriptors, waits until no worker and no operation of the driver uses memory of a fiber, and drops the jobs of fibers
-    /// that never go on.
+    /// Closes the loop for good. The caller runs the returned closure with nothing borrowed and without the GVL. It
+    /// releases the descriptors, waits until no worker or driver operation uses a fiber's memory, and drops the jobs of
+    /// abandoned fibers.
     pub fn close(&mut self) -> impl FnOnce() + Send + use<> {
         let reactor = self.event_loop.close();
         let (buffers, jobs) = (take(&mut self.lent_buffers), take(&mut self.jobs));
@@ -190,15 +191,15 @@ impl State {
             drop(reactor);
             drop(unpolled);
             while Arc::strong_count(&buffers) > 1 {
-                thread::sleep(Duration::from_millis(1)); // a fiber has been abandoned in the middle of a read
+                thread::sleep(Duration::from_millis(1)); // a fiber was abandoned during a read
             }
-            drop(buffers); // the last one: what the workers have done happens before
+            drop(buffers); // synchronizes with the workers' writes
             drop(jobs);
         }
     }
 
-    /// How long to wait for the outside before the clock advances. `None` if it does not: time is real, the clock is held,
-    /// there is no timer to advance to, a fiber can run, or one waits for work in this process, which ends by itself.
+    /// How long to wait for outside events before the clock advances. `None` if it must not: time is real, the clock is
+    /// held, there is no timer, a fiber can run, or a fiber waits for work in this process, which will end by itself.
     pub fn settle_before_advance(&self) -> Option<Duration> {
         let time = self.event_loop.virtual_time.as_ref()?;
         let advances = time.holds == 0
@@ -208,7 +209,7 @@ impl State {
         advances.then_some(time.settle)
     }
 
-    /// The clock advances to the next timer, unless a fiber can run.
+    /// Advances the clock to the next timer, unless a fiber can run.
     pub fn advance_if_idle(&mut self) {
         if self.is_idle() {
             if let Some(reactor) = &mut self.event_loop.reactor {
@@ -218,7 +219,7 @@ impl State {
     }
 }
 
-/// How long to sleep before the next search for a deadlock: the first comes soon, later ones are rare.
+/// How long to sleep before the next deadlock check: the first comes soon, later ones are rare.
 fn deadlock_check_interval(idle_sleeps: u32) -> Duration {
     FIRST_DEADLOCK_CHECK * (1 << idle_sleeps.saturating_sub(1).min(4))
 }
@@ -255,7 +256,7 @@ mod tests {
         assert!(!event_loop.freeze_clock(Duration::ZERO));
     }
 
-    /// Its first polls fail.
+    /// A driver whose first polls fail.
     struct Failing(Box<dyn Driver>, u32);
 
     impl Driver for Failing {

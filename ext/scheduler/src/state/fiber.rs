@@ -1,10 +1,10 @@
-//! The record of one fiber: the wait that it is in, and what it has to raise.
+//! The record of one fiber: its current wait, and what it is to raise.
 //!
-//! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
-//! an old timer, a stale wake-up) no longer matches, and is dropped.
+//! Each wait has a number; a [`Token`] combines slot and number. Anything carrying the token of a wait that has ended (late
+//! readiness, an old timer, a stale wake-up) no longer matches and is dropped.
 //!
-//! A wait in the middle of which another one begins is in the fiber's strand (`state/strand.rs`), and so are timeouts.
-//! `state/fiber/tests.rs` has one test for each row.
+//! A wait during which another one begins moves to the fiber's strand (`state/strand.rs`), which also holds timeouts.
+//! `state/fiber/tests.rs` has one test per row.
 //!
 //! # A wait
 //!
@@ -16,9 +16,9 @@
 //! | running or woken         | woken                              | unchanged                | - |
 //! | woken, queued            | taken from the ready queue         | woken, may run           | - |
 //! | woken, queued            | taken under an older number        | unchanged                | - |
-//! | any                      | the wait ends                      | running, or the wait that it has covered | a new number; no longer queued; the permit and the exception meant for the wait are dropped, a pending kill or late raise stays |
+//! | any                      | the wait ends                      | running, or the wait it covered | a new number; no longer queued; the permit and the wait's own exception are dropped, a pending kill or late raise stays |
 //! | running, not queued      | queued without a wait              | running, queued          | under the current number |
-//! | queued                   | queued once more                   | unchanged                | - |
+//! | queued                   | queued again                       | unchanged                | - |
 //!
 //! # An interruption
 //!
@@ -30,25 +30,25 @@
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
 //! | running, queued          | killed                             | running, queued          | the kill is pending |
-//! | a kill or a late raise is pending | an exception is raised in it | as above              | both are pending, the exception first |
+//! | a kill or a late raise is pending | an exception is raised in it | as above              | both are pending, the exception comes first |
 //! | late raises are pending  | killed                             | as above                 | only the kill is pending |
-//! | running, not queued      | killed                             | running                  | the caller must use `Fiber#kill`; the hooks do not see that kill |
-//! | parked                   | a timeout expires                  | parked, queued           | it is raised when the fiber has control |
-//! | woken                    | a timeout expires                  | unchanged                | it is raised when the fiber has control, unless an unblock woke it |
-//! | running                  | a timeout expires                  | unchanged                | it is raised in the next wait |
+//! | running, not queued      | killed                             | running                  | the caller must use `Fiber#kill`, which the hooks do not see |
+//! | parked                   | a timeout expires                  | parked, queued           | raised when the fiber runs |
+//! | woken                    | a timeout expires                  | unchanged                | raised when the fiber runs, unless an unblock woke it |
+//! | running                  | a timeout expires                  | unchanged                | raised in the next wait |
 //!
-//! # What the fiber does when it has control
+//! # When the fiber runs again
 //!
-//! | state                    | pending                            | it                       | besides |
+//! | state                    | pending                            | the fiber                | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | in a close that cannot end | a raise, put back                | waits                    | it stands until a later wait raises it |
-//! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
+//! | in a close that cannot be ended | a raise, put back           | waits                    | stays pending until a later wait raises it |
+//! | woken by an unblock      | anything                           | continues                | pending exceptions stay: it may have been handed a mutex, which it takes first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
 //! | any other                | an expired timeout                 | raises it                | - |
-//! | parked, timed out        | is left for later                  | goes on (interrupted)    | - |
-//! | woken                    | nothing                            | goes on                  | - |
+//! | parked, timed out        | is left for later                  | continues (interrupted)  | - |
+//! | woken                    | nothing                            | continues                | - |
 //! | parked                   | nothing                            | waits                    | - |
-//! | running                  | nothing                            | goes on (interrupted)    | the VM transferred control back |
+//! | running                  | nothing                            | continues (interrupted)  | the VM transferred control back |
 //!
 //! # A permit
 //!
@@ -56,14 +56,14 @@
 //! |--------------------------|------------------------------------|--------------------------|---------|
 //! | running                  | a permit is granted                | running                  | it is kept |
 //! | parked or woken          | a permit is granted                | unchanged                | - |
-//! | running, with a permit   | the permit is taken                | running                  | `block` is over without a wait |
+//! | running, with a permit   | the permit is taken                | running                  | `block` returns without a wait |
 //!
 //! # A forked child
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | running                  | a `block` begins in the child      | parked                   | no driver turns: the child looks at the record now and then |
-//! | parked                   | unblocked by a thread of the child | woken (unblocked)        | queued, but no code takes it: the wait ends |
+//! | running                  | a `block` begins in the child      | parked                   | no driver runs: the child checks the record periodically |
+//! | parked                   | unblocked by a thread of the child | woken (unblocked)        | queued, but nothing takes it from the queue: the wait ends |
 
 use reactor::Token;
 
@@ -77,41 +77,40 @@ pub use crate::state::wait::Slot;
 
 #[derive(Debug)]
 pub struct FiberRecord {
-    /// An address that is only compared while the fiber may be collected ([`FiberRecord::collectable`]).
+    /// While the fiber may be collected ([`FiberRecord::collectable`]), this address is only compared.
     pub(super) fiber: ObjectRef,
-    /// The wait number with which it began.
+    /// The wait number at its creation.
     pub(super) born: u32,
-    /// The innermost wait, or the code that runs.
+    /// The innermost wait, or the running code.
     pub(super) wait: Wait,
-    /// The number that was given last. A wait in the strand has an earlier one.
+    /// The last number assigned. Waits in the strand have earlier ones.
     pub(super) last_number: u32,
-    /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
+    /// The fiber for which this one runs: it resumed this one, directly or through others. `None` for the scheduler's own.
     pub(super) owner: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
-    /// A timeout may have expired that is to be raised in the innermost wait: [`FiberTable::due_timeout`] knows.
+    /// An expired timeout may be due in the innermost wait; [`FiberTable::due_timeout`] checks.
     ///
     /// [`FiberTable::due_timeout`]: crate::state::fiber_table::FiberTable::due_timeout
     pub(super) may_time_out: bool,
-    /// It has waited on in a close though something was to be raised. When the block of a timeout ends, it is looked whether that was a
-    /// timeout.
+    /// It kept waiting in a close although an exception was due, perhaps that of a timeout whose block is still running.
     pub(super) may_have_late_timeout: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,
-    /// Made by `Fiber.schedule`.
+    /// Created by `Fiber.schedule`.
     pub(super) is_scheduled: bool,
-    /// The VM kills it.
+    /// The VM is killing it.
     pub(super) is_killed: bool,
     /// The scheduler has killed it.
     pub(super) is_cancelled: bool,
-    /// The VM has raised in a fiber that runs on behalf of this one.
+    /// The VM raised an exception in a fiber that runs for this one.
     pub is_kill_suspected: bool,
-    /// It is known to run trap handlers. A fiber that is made in a trap handler never does.
+    /// Known to run trap handlers. A fiber created in a trap handler never does.
     pub runs_trap_handlers: bool,
     pub(super) active_hooks: u32,
-    /// The fiber that called `Fiber.schedule`, until this one first parks: an error so early is raised there.
+    /// The fiber that called `Fiber.schedule`, until this one first parks: errors raised before that are raised there.
     pub(super) spawner: Option<Token>,
-    /// State that few fibers have. It is in a box, so that a record has 128 bytes and is found in the table by a shift.
+    /// State that few fibers have, boxed so that a record has 128 bytes and the table indexes it with a shift.
     rare: Option<Box<Rare>>,
 }
 
@@ -119,9 +118,9 @@ pub struct FiberRecord {
 #[derive(Debug, Default)]
 struct Rare {
     strand: Vec<StrandEntry>,
-    /// What belongs to the fiber and not to its wait, the next one last.
+    /// What is pending for the fiber rather than for its wait, the next one last.
     pending: Vec<Pending>,
-    /// The fiber's own number, which no later fiber at its address has.
+    /// The fiber's unique number, which a later fiber at the same address does not have.
     fiber_number: u64,
 }
 
@@ -148,7 +147,7 @@ impl FiberRecord {
         }
     }
 
-    /// The record of a slot without a fiber. No wait of a later fiber there has this number or an earlier one.
+    /// The record of a slot without a fiber. Waits of later fibers in the slot have higher numbers.
     pub(super) fn vacant(number: u32) -> Self {
         Self::new(ObjectRef::NONE, false, number)
     }
@@ -163,18 +162,18 @@ impl FiberRecord {
         self.wait.state != WaitState::Running
     }
 
-    /// In user code, and not in the ready queue: unless it has control, the VM suspends it in a way the scheduler does not see.
+    /// In user code and not in the ready queue. Unless it is running, the VM suspended it without the scheduler noticing.
     pub fn is_suspended(&self) -> bool {
         !self.is_in_wait() && !self.queued
     }
 
-    /// A number that no wait and no timeout of the slot has had.
+    /// A number that no wait or timeout of the slot has had.
     pub(super) fn next_number(&mut self) -> u32 {
         self.last_number = self.last_number.wrapping_add(1);
         self.last_number
     }
 
-    /// A wait begins that goes on, or is over already and queued.
+    /// Begins a wait that is parked, or has already ended and is queued.
     pub(super) fn begin_wait(&mut self, purpose: Purpose, state: WaitState) {
         self.wait.number = self.next_number();
         self.wait.purpose = purpose;
@@ -183,7 +182,7 @@ impl FiberRecord {
         self.queued = state != WaitState::Parked;
     }
 
-    /// Whether the wait with this number went on until now: then it is over, and queued.
+    /// Ends the wait with this number and queues the fiber. False if the wait had already ended.
     pub(super) fn wake(&mut self, number: u32, cause: WakeCause) -> bool {
         let is_woken = self.wait.number == number && self.wait.wake(cause);
         self.queued |= is_woken;
@@ -196,25 +195,25 @@ impl FiberRecord {
         self.permit = false;
     }
 
-    /// The number under which it enters the ready queue without having parked; `None` if it is there.
+    /// Queues the fiber without parking it. Returns its number in the ready queue; `None` if it is already queued.
     pub(super) fn queue(&mut self) -> Option<u32> {
         let was_queued = std::mem::replace(&mut self.queued, true);
         (!was_queued).then_some(self.wait.number)
     }
 
-    /// Whether the entry of the ready queue with this number still stands.
+    /// Whether the ready queue's entry with this number is valid.
     pub(super) fn is_queued_as(&self, number: u32) -> bool {
         self.queued && self.wait.number == number
     }
 
-    /// It leaves the ready queue; false if the entry no longer stands.
+    /// Removes the fiber from the ready queue; false if the entry is stale.
     pub(super) fn dequeue(&mut self, number: u32) -> bool {
         let stands = self.is_queued_as(number);
         self.queued &= !stands;
         stands
     }
 
-    /// The `block` or `kernel_sleep` that the fiber is about to begin is over already.
+    /// Ends the `block` or `kernel_sleep` that the fiber is about to begin, in advance.
     pub fn grant_permit(&mut self) {
         self.permit |= !self.is_in_wait();
     }
@@ -225,7 +224,7 @@ impl FiberRecord {
 
     // --- what it raises ------------------------------------------------------------------------------------------
 
-    /// What is to be raised, or how its wait has ended. Timeouts are [`FiberTable::take_status`]'s.
+    /// What to raise, or how the wait ended. [`FiberTable::take_status`] handles timeouts.
     ///
     /// [`FiberTable::take_status`]: crate::state::fiber_table::FiberTable::take_status
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
@@ -233,7 +232,7 @@ impl FiberRecord {
         exception.or_else(|| self.rare.as_mut()?.pending.pop())
     }
 
-    /// Keeps what was pending until the fiber has control in a wait that may end by it.
+    /// Keeps what was pending until the fiber runs in a wait that may be ended by it.
     pub fn put_back(&mut self, pending: Pending) {
         self.rare
             .get_or_insert_default()
@@ -244,46 +243,46 @@ impl FiberRecord {
             });
     }
 
-    /// What is pending, the next one first.
+    /// What is pending, next one first.
     pub(super) fn all_pending(&self) -> impl Iterator<Item = Pending> + '_ {
         let exception = self.wait.exception.map(Pending::Raise);
         let own = self.rare.iter().flat_map(|rare| rare.pending.iter().rev());
         exception.into_iter().chain(own.copied())
     }
 
-    /// It unwinds when it next gets control. Nothing else that is pending is raised then.
+    /// The fiber unwinds the next time it runs. Other pending exceptions are dropped.
     pub(super) fn kill(&mut self) {
         self.wait.exception = None;
         self.rare.get_or_insert_default().pending = vec![Pending::Kill];
     }
 
-    /// Whether it is one of the scheduler's, and no kill has reached it.
+    /// Whether the scheduler created it and no kill has reached it.
     pub fn may_be_killed(&self) -> bool {
         self.is_scheduled && !self.is_killed
     }
 
-    /// The VM kills the fiber. Whether that was known before.
+    /// Records that the VM kills the fiber. Returns whether that was already known.
     pub fn mark_killed(&mut self) -> bool {
         std::mem::replace(&mut self.is_killed, true)
     }
 
-    /// No timeout ends the wait of the fiber, which closes an IO.
+    /// Timeouts do not end the current wait, because the fiber is closing an IO.
     pub fn ignore_timeouts(&mut self) {
         self.wait.ignores_timeouts = true;
         self.may_have_late_timeout = true;
     }
 
-    /// Whether it waits for an `unblock`, and for nothing else.
+    /// Whether only an `unblock` can end its wait.
     pub fn waits_for_unblock_only(&self) -> bool {
         self.wait.is_unblock_only()
     }
 
-    /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
+    /// Whether a timeout block about to begin may be in a handler not yet recognised: one that runs during no wait.
     pub fn may_begin_in_handler(&self) -> bool {
         !self.is_in_wait() && !self.is_in_handler()
     }
 
-    /// How its wait has ended; `None` if it goes on.
+    /// How its wait ended; `None` if it has not.
     pub fn wake_cause(&self) -> Option<WakeCause> {
         match self.wait.state {
             WaitState::Woken(cause) => Some(cause),
@@ -292,14 +291,14 @@ impl FiberRecord {
         }
     }
 
-    /// Whether a timeout that has expired may end its wait.
+    /// Whether an expired timeout may end its wait.
     pub(super) fn ends_by_timeout(&self) -> bool {
         self.may_time_out && !self.wait.ignores_timeouts
     }
 
     // --- its strand ----------------------------------------------------------------------------------------------
 
-    /// The innermost last.
+    /// Innermost entry last.
     pub(super) fn strand(&self) -> &[StrandEntry] {
         self.rare.as_ref().map_or(&[], |rare| &rare.strand)
     }
@@ -320,32 +319,32 @@ impl FiberRecord {
         }
     }
 
-    /// Whether another fiber runs on behalf of this one.
+    /// Whether another fiber runs for this one.
     pub(super) fn has_resumed(&self) -> bool {
         let mut strand = self.strand().iter();
         strand.any(|entry| matches!(entry, StrandEntry::Resumed { .. }))
     }
 
-    /// Whether the end of the innermost wait, or of a timeout, may end what covers another one.
+    /// Whether ending the innermost wait, or a timeout, may uncover another wait.
     pub(super) fn may_uncover(&self) -> bool {
         let last = self.strand().last();
         last.is_some_and(|entry| !matches!(entry, StrandEntry::Timeout(_)))
     }
 
-    /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
+    /// Whether a trap handler or finalizer is known to have interrupted a wait or other code of the fiber.
     pub fn is_in_handler(&self) -> bool {
         self.strand().iter().any(StrandEntry::shields)
     }
 
     // --- its hooks -----------------------------------------------------------------------------------------------
 
-    /// Whether it was the last hook of a fiber that the scheduler did not make. Then the record goes.
+    /// Whether that was the last hook of a fiber the scheduler did not create. Its record is then removed.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
         self.active_hooks == 0 && !self.is_scheduled
     }
 
-    /// A timeout of the fiber ends when the fiber is collected.
+    /// Makes the timeout end when the fiber is collected.
     pub(super) fn set_collectable(&mut self, number: u32, fiber_number: u64) {
         self.rare.get_or_insert_default().fiber_number = fiber_number;
         if let Some(timeout) = self.timeout_mut(number) {
@@ -360,31 +359,31 @@ impl FiberRecord {
         })
     }
 
-    /// Whether the fiber may be collected unless it has control. Its number, if so.
+    /// The fiber's number if it may be collected while it is not running; `None` if it may not.
     ///
-    /// It is one that the scheduler did not make, in which the blocks of timeouts run and no other hook: an Enumerator's that is
-    /// suspended between two values, for example, which the program may drop. Once it has been collected, another fiber may get its
-    /// address: its number tells them apart.
+    /// This concerns fibers that the scheduler did not create and whose only active hooks are timeouts: for example an
+    /// Enumerator suspended between two values, which the program may drop. After collection another fiber may get the same
+    /// address; the number tells them apart.
     ///
     /// | state                                     | what happens                        | the fiber is     | besides |
     /// |-------------------------------------------|-------------------------------------|------------------|---------|
-    /// | running, in timeouts only, not queued     | another fiber has control           | not kept         | the record, its timeouts and its owner stay |
-    /// | running, in timeouts only, not queued     | it has control                      | kept             | - |
+    /// | running, in timeouts only, not queued     | another fiber runs                  | not kept         | the record, its timeouts and its resumer stay |
+    /// | running, in timeouts only, not queued     | it runs                             | kept             | - |
     /// | not kept                                  | a hook begins in a fiber with its number | kept        | - |
-    /// | not kept                                  | a hook begins in a fiber without it | not kept         | that fiber gets a record of its own |
-    /// | not kept                                  | it is collected                     | -                | its timeouts end, and the record goes with the last one |
+    /// | not kept                                  | a hook begins in a fiber with another number | not kept | that fiber gets its own record |
+    /// | not kept                                  | it is collected                     | -                | its timeouts end, and the record is removed with the last one |
     ///
-    /// A fiber without an owner raises its timeouts itself, so it is kept.
+    /// A fiber that runs for no other one raises its timeouts itself, so it is kept.
     pub(super) fn collectable(&self) -> Option<u64> {
         self.collectable_with(self.active_hooks)
     }
 
-    /// Whether this was so before the hook that has just begun.
+    /// Whether it was collectable before the hook that has just begun.
     pub(super) fn was_collectable(&self) -> bool {
         self.collectable_with(self.active_hooks - 1).is_some()
     }
 
-    /// The fiber's number, if all of this many hooks are timeouts that can be collected.
+    /// The fiber's number, if exactly `hooks` of its timeouts are collectable.
     fn collectable_with(&self, hooks: u32) -> Option<u64> {
         let rare = self.rare.as_ref()?;
         let strand = rare.strand.iter();

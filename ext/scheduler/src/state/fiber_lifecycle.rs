@@ -1,4 +1,4 @@
-//! A fiber that enters hooks, starts, parks and ends.
+//! Fibers that enter hooks, start, park and end.
 
 use std::time::Instant;
 
@@ -6,28 +6,28 @@ use reactor::Token;
 
 use crate::state::{State, fiber::Slot, object_ref::ObjectRef, trace::TraceEvent};
 
-/// The slot of a fiber, and whether the fiber was not kept until now: then the caller issues the write barrier.
+/// A fiber's slot, and whether the fiber was not kept until now. If so, the caller issues the write barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnteredFiber {
     pub slot: Slot,
     pub is_new: bool,
 }
 
-/// The part of the state that is restored when a started fiber gives control back to its starter.
+/// The state to restore when a started fiber gives control back to its starter.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     turn: Token,
     outer_root: Option<Slot>,
-    /// The starter was made by `Fiber.schedule` itself.
+    /// The starter was itself created by `Fiber.schedule`.
     pub is_nested: bool,
 }
 
 impl State {
     // --- hooks ---------------------------------------------------------------------------------------------------
 
-    /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
+    /// Called when a hook begins in the running fiber. `None` if the scheduler is not open.
     ///
-    /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
+    /// If the fiber was not kept until now, the caller continues with [`State::collectable`].
     #[inline(always)]
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         self.event_loop.reactor.as_ref()?;
@@ -40,7 +40,8 @@ impl State {
         Some(self.enter_foreign(entered, before))
     }
 
-    /// The scheduler did not make the fiber. If the record may be that of a collected fiber, the hook does not begin yet.
+    /// For fibers that the scheduler did not create. If the record may belong to a collected fiber, the hook does not begin
+    /// yet.
     #[cold]
     fn enter_foreign(&mut self, entered: EnteredFiber, before: Option<Slot>) -> EnteredFiber {
         let slot = entered.slot;
@@ -53,13 +54,13 @@ impl State {
         entered
     }
 
-    /// After [`State::enter`]: the number of the fiber whose record this is, if that fiber may have been collected.
+    /// After [`State::enter`]: the number of the fiber this record belongs to, if it may have been collected.
     pub fn collectable(&self, slot: Slot) -> Option<u64> {
         self.fibers[slot].collectable()
     }
 
-    /// The hook begins that [`State::enter`] did not begin. If the fiber is not the one of this record, it gets a record of its
-    /// own. Returns its slot; the caller issues the write barrier.
+    /// Begins the hook that [`State::enter`] did not. If the record belongs to another fiber, this one gets its own.
+    /// Returns its slot; the caller issues the write barrier.
     pub fn enter_collectable(&mut self, slot: Slot, fiber: ObjectRef, is_same: bool) -> Slot {
         let slot = match is_same {
             true => slot,
@@ -72,7 +73,7 @@ impl State {
         slot
     }
 
-    /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
+    /// A fiber that the scheduler did not create is running: the previously running fiber resumed it.
     #[cold]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
@@ -81,7 +82,8 @@ impl State {
         self.note_owner(slot);
     }
 
-    /// Control is in this fiber. The owner of a fiber that the scheduler made is the fiber itself, so it is not noted.
+    /// Called when this fiber has control. Fibers created by the scheduler run for themselves, so nothing is recorded for
+    /// them.
     fn note_owner(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             self.note_owner_of(slot);
@@ -93,7 +95,7 @@ impl State {
         self.control.owner = Some(self.fibers.owner_or_self(slot));
     }
 
-    /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
+    /// Begins a hook in this fiber of a forked child, where the scheduler is only a list of waits.
     pub fn enter_in_forked_child(&mut self, fiber: ObjectRef) -> EnteredFiber {
         let entered = self.find_or_insert(fiber);
         self.fibers.enter_hook(entered.slot);
@@ -120,7 +122,7 @@ impl State {
         }
     }
 
-    /// The scheduler cancels its fibers, those that their `ensure` clauses start as well. Returns the live ones.
+    /// Begins cancelling all fibers, including those started by `ensure` clauses. Returns the live ones.
     pub fn begin_cancel(&mut self) -> Vec<Slot> {
         self.control.cancelling = true;
         self.fibers.scheduled().collect()
@@ -128,7 +130,8 @@ impl State {
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The wait of a fiber has begun, and it gives control away. The token of the wait, and as [`State::may_concern_owner`].
+    /// Called when the fiber has begun a wait and gives up control. Returns the wait's token and
+    /// [`State::may_concern_owner`].
     pub fn before_park(&mut self, slot: Slot) -> (Token, bool) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
@@ -147,7 +150,7 @@ impl State {
         self.may_have_timeout_of_owner(slot)
     }
 
-    /// The fiber goes on.
+    /// Called when the fiber continues.
     pub fn after_park(&mut self, wait: Token) {
         self.trace_event(TraceEvent::Unpark, wait.index());
         self.fibers.end_wait(wait);
@@ -155,15 +158,15 @@ impl State {
 
     // --- switching -----------------------------------------------------------------------------------------------
 
-    /// Control is about to go to another fiber.
+    /// Called before control goes to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
         self.control.running = Some(to);
         self.note_owner(to);
         self.counters.switches += 1;
     }
 
-    /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise, Fiber#kill or
-    /// Fiber#transfer itself), that fiber is suspended without a wake-up to come, so it is queued.
+    /// Called when `slot` has control again. If the other fiber neither ended nor parked (it used Fiber#raise, Fiber#kill
+    /// or Fiber#transfer), it is suspended and no wake-up is coming, so it is queued.
     #[inline(always)]
     pub fn on_resumed(&mut self, slot: Slot) {
         let left = self.control.resume(slot);
@@ -175,7 +178,7 @@ impl State {
         }
     }
 
-    /// A fiber has given control away, and perhaps without parking.
+    /// Handles a fiber that gave up control, possibly without parking.
     #[cold]
     fn queue_left(&mut self, left: Slot) {
         if !self.fibers[left].is_in_wait() {
@@ -184,7 +187,7 @@ impl State {
         self.queue_if_over(left);
     }
 
-    /// Whether the fiber may have been killed without the hooks having seen it, or a timeout of its owner may be around its wait.
+    /// Whether the fiber may have been killed without the hooks noticing, or may wait inside a timeout of its resumer.
     pub fn may_concern_owner(&self, slot: Slot) -> bool {
         self.may_be_killed(slot)
             || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
@@ -192,7 +195,7 @@ impl State {
 
     // --- starting and ending -------------------------------------------------------------------------------------
 
-    /// Adds a fiber made by `Fiber.schedule`, which is to run this block. The caller issues the write barrier.
+    /// Adds a fiber created by `Fiber.schedule` to run this block. The caller issues the write barrier.
     pub fn add_fiber(&mut self, fiber: ObjectRef, block: ObjectRef) -> Slot {
         self.counters.fibers += 1;
         let slot = self.fibers.insert(fiber, true);
@@ -200,7 +203,7 @@ impl State {
         slot
     }
 
-    /// A fiber gives control to one that it has started.
+    /// Called when a fiber gives control to one it has started.
     pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
         let turn = self.fibers.begin_turn(starter);
         let spawner = self.enqueue_first(starter);
@@ -219,13 +222,13 @@ impl State {
         }
     }
 
-    /// The started fiber has parked or ended, and the starter goes on.
+    /// Called when the started fiber has parked or ended, and the starter continues.
     pub fn end_start(&mut self, start: Start) {
         self.control.root = start.outer_root;
         self.fibers.end_wait(start.turn);
     }
 
-    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    /// Since when the fiber has only started other fibers, without a wait; `None` if this is the first.
     pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
         let token = self.fibers.wait_token(slot);
         self.control.take_spawn_streak(token)
@@ -236,7 +239,7 @@ impl State {
         self.control.set_spawn_streak(token, since);
     }
 
-    /// The fiber has ended.
+    /// Called when the fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         let slot = self.fibers.find(fiber);
         self.control
@@ -247,7 +250,8 @@ impl State {
         }
     }
 
-    /// The root fiber begins to wait for the end of all fibers. The token for [`State::end_drain`], and the root fiber before it.
+    /// Called when the root fiber begins to wait for all fibers to end. Returns a token for [`State::end_drain`], and the
+    /// previous root fiber.
     pub fn begin_drain(&mut self, slot: Slot) -> (Token, Option<Slot>) {
         self.trace_event(TraceEvent::Drain, slot);
         (
@@ -256,7 +260,7 @@ impl State {
         )
     }
 
-    /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.
+    /// Called when it continues. Returns the first error that ended a fiber if `succeeded`; otherwise the error is kept.
     pub fn end_drain(
         &mut self,
         (turn, outer_root): (Token, Option<Slot>),

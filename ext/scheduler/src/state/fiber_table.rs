@@ -1,8 +1,8 @@
-//! The fibers the scheduler knows: the only root through which the garbage collector reaches them.
+//! The fibers known to the scheduler: the only root through which the garbage collector reaches them.
 //!
-//! A fiber made by `Fiber.schedule` keeps its slot for life, so parking one writes nothing the collector must hear of. Any
-//! other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook, and may be collected nevertheless if no
-//! hook but a timeout is active in it ([`FiberRecord::collectable`]).
+//! A fiber created by `Fiber.schedule` keeps its slot until it ends, so parking writes nothing that the collector must be
+//! told. Any other fiber (the root fiber, an Enumerator's) has a slot only while it is inside a hook, and may still be
+//! collected if its only active hooks are timeouts ([`FiberRecord::collectable`]).
 
 use std::{
     collections::HashMap,
@@ -21,18 +21,19 @@ use crate::state::{
 
 #[derive(Debug, Default)]
 pub struct FiberTable {
-    /// By slot, with vacant ones: a slot that is used again goes on counting, so an old token never matches again.
+    /// Indexed by slot, including vacant ones. A reused slot keeps counting, so an old token never matches again.
     records: Vec<FiberRecord>,
-    /// By slot, what the fiber runs that the scheduler made last there. It lies on the stack of that fiber, and is not marked again.
+    /// Indexed by slot: the block of the fiber last created there. The fiber's stack keeps it alive, so it is not marked
+    /// here.
     blocks: Vec<ObjectRef>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
-    /// The answer to the next [`FiberTable::find`], if it is the fiber that was found last, or has got control since.
+    /// The fiber last found, or last switched to: most likely the result of the next [`FiberTable::find`].
     last_found: Option<(usize, Slot)>,
     live: usize,
-    /// Innermost waits that only an `unblock` ends.
+    /// The number of innermost waits that only an `unblock` ends.
     waiting_for_unblock_only: usize,
-    /// Fibers that may have to be raised in from outside: see [`FiberTable::next_indirect`].
+    /// Fibers that may need an exception raised from outside; see [`FiberTable::next_indirect`].
     indirect: Vec<FiberId>,
 }
 
@@ -58,7 +59,7 @@ impl FiberTable {
         self.records().filter(|record| record.wait.goes_on())
     }
 
-    /// Fibers made by `Fiber.schedule` that have not finished.
+    /// Fibers created by `Fiber.schedule` that have not ended.
     pub fn live(&self) -> usize {
         self.live
     }
@@ -75,12 +76,12 @@ impl FiberTable {
         Some(slot)
     }
 
-    /// As [`FiberTable::find`], of a fiber that does not have control: it is not the next one to be found.
+    /// Like [`FiberTable::find`], for a fiber that is not running and so is unlikely to be found next.
     pub fn find_other(&self, fiber: ObjectRef) -> Option<Slot> {
         self.by_address.get(&fiber.address()).copied()
     }
 
-    /// The fiber in this slot has control: most likely, it is the next one to be found.
+    /// The fiber in this slot has control, so it will most likely be found next.
     pub fn expect(&mut self, slot: Slot) {
         self.last_found = Some((self[slot].fiber.address(), slot));
     }
@@ -94,7 +95,7 @@ impl FiberTable {
         });
         self[slot] = FiberRecord::new(fiber, scheduled, self[slot].last_number);
         if self.by_address.insert(fiber.address(), slot).is_some() {
-            self.last_found = None; // the fiber before it at this address has been collected
+            self.last_found = None; // the previous fiber at this address was collected
         }
         self.live += usize::from(scheduled);
         slot
@@ -104,7 +105,7 @@ impl FiberTable {
         self.blocks[slot as usize] = block;
     }
 
-    /// What the fiber runs; `None` if the scheduler did not make it, or it has ended.
+    /// The block that the fiber runs; `None` if the scheduler did not create it, or it has ended.
     pub fn block(&self, fiber: ObjectRef) -> Option<ObjectRef> {
         let slot = self.find_other(fiber)?;
         self.is_scheduled(slot).then(|| self.blocks[slot as usize])
@@ -120,7 +121,7 @@ impl FiberTable {
         let address = record.fiber.address();
         let found = self.by_address.remove(&address);
         if let Some(later) = found.filter(|found| *found != slot) {
-            self.by_address.insert(address, later); // the fiber has been collected, and a later one has its address
+            self.by_address.insert(address, later); // the fiber was collected, and a later one has its address
         }
         self.last_found = None;
         self.live -= usize::from(record.is_scheduled);
@@ -128,15 +129,15 @@ impl FiberTable {
         self.free.push(slot);
     }
 
-    /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`]. Whether the scheduler made
-    /// the fiber.
+    /// Begins a hook in this fiber, whose slot stays until the matching [`FiberTable::leave_hook`]. Returns whether the
+    /// scheduler created the fiber.
     pub fn enter_hook(&mut self, slot: Slot) -> bool {
         let record = &mut self[slot];
         record.active_hooks += 1;
         record.is_scheduled
     }
 
-    /// Whether the fiber has no record any more.
+    /// Ends a hook. Returns whether the fiber's record was removed.
     pub fn leave_hook(&mut self, slot: Slot) -> bool {
         let is_last = self[slot].leave_hook();
         if is_last {
@@ -145,23 +146,23 @@ impl FiberTable {
         is_last
     }
 
-    /// The record of the fiber in a slot that may have none.
+    /// The record in a slot; `None` if it is vacant.
     pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
         let record = self.records.get(slot as usize);
         record.filter(|record| !record.is_vacant())
     }
 
-    /// The record of a slot that there may not be.
+    /// The record in a slot; `None` if there is no such slot.
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
         self.records.get_mut(slot as usize)
     }
 
-    /// The vacant ones as well: they are in no wait.
+    /// All records, including vacant ones, which are in no wait.
     pub fn records(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
         self.records.iter()
     }
 
-    /// The records of fibers that are not to be collected: of all, except those that may be and do not have control.
+    /// The records of fibers that must not be collected: all except those that are collectable and not running.
     pub fn kept_records(&self, running: Option<Slot>) -> impl Iterator<Item = &FiberRecord> + '_ {
         let is_kept = move |(slot, record): &(Slot, &FiberRecord)| {
             let is_collectable = running != Some(*slot) && record.collectable().is_some();
@@ -171,7 +172,7 @@ impl FiberTable {
         kept.map(|(_, record)| record)
     }
 
-    /// The slots of the fibers made by `Fiber.schedule`.
+    /// The slots of fibers created by `Fiber.schedule`.
     pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
         (0..self.records.len() as Slot).filter(|slot| self[*slot].is_scheduled)
     }
@@ -180,20 +181,20 @@ impl FiberTable {
         self[slot].is_scheduled
     }
 
-    /// Whether the scheduler made the one on whose behalf the fiber runs.
+    /// Whether the scheduler created the fiber for which this one runs.
     pub fn has_scheduled_owner(&self, slot: Slot) -> bool {
         self.owner(slot).is_some_and(|owner| owner.is_scheduled)
     }
 
     // --- waits ---------------------------------------------------------------------------------------------------
 
-    /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
+    /// Begins a wait. If the fiber is already in one, that wait continues when this one ends.
     #[inline(always)]
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
         self.begin(slot, purpose, WaitState::Parked)
     }
 
-    /// A wait that is over at once begins: it is to be queued.
+    /// Begins a wait that has already ended; the caller queues the fiber.
     pub fn begin_yield(&mut self, slot: Slot) -> Token {
         let state = WaitState::Woken(WakeCause::Elapsed);
         self.begin(slot, Purpose::ANY_UNBLOCK, state)
@@ -208,26 +209,27 @@ impl FiberTable {
         self.wait_token(slot)
     }
 
-    /// The fiber gives control away without a wait. The token for [`FiberTable::end_wait`].
+    /// The fiber gives up control without a wait. Returns a token for [`FiberTable::end_wait`].
     pub fn begin_turn(&mut self, slot: Slot) -> Token {
         self.cover(slot);
         self.wait_token(slot)
     }
 
-    /// A wait for an `unblock` begins. `None` if one has come already.
+    /// Begins a wait for an `unblock`; `None` if one has already come.
     #[inline(always)]
     pub fn begin_block(&mut self, slot: Slot, purpose: Purpose) -> Option<Token> {
         let has_permit = self[slot].take_permit();
         (!has_permit).then(|| self.begin_wait(slot, purpose))
     }
 
-    /// Ends the innermost wait, if it has this token and goes on. Whether it has: then its fiber is to be queued.
+    /// Wakes the innermost wait if it has this token and is parked. Returns whether it did; the caller then queues the
+    /// fiber.
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
         let record = self.get_mut(token.index());
         record.is_some_and(|record| record.wake(token.generation(), cause))
     }
 
-    /// The innermost wait is over for its fiber, whatever ended it, if it has this token. What it has covered goes on.
+    /// Ends the innermost wait, however it was woken, if it has this token. The wait it covered continues.
     #[inline(always)]
     pub fn end_wait(&mut self, token: Token) {
         let record = &mut self[token.index()];
@@ -243,10 +245,10 @@ impl FiberTable {
         }
     }
 
-    /// The next step of a fiber that has control. What is to be raised is no longer pending then.
+    /// The next step of a running fiber. An exception returned here is no longer pending.
     pub fn take_status(&mut self, slot: Slot) -> WaitStatus {
         let record = &mut self[slot];
-        // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
+        // A mutex that was handed over is taken before anything is raised, because no other fiber would be told of it.
         if record.wait.state == WaitState::Woken(WakeCause::Unblocked) {
             return WaitStatus::Over(WakeCause::Unblocked);
         }
@@ -262,7 +264,7 @@ impl FiberTable {
         }
     }
 
-    /// Whether an expired timeout is to be raised in the innermost wait. If none is, no later poll looks for it.
+    /// Whether an expired timeout is due in the innermost wait. If none is, later polls skip the check.
     #[cold]
     fn poll_expired(&mut self, slot: Slot) -> bool {
         let is_expired = self.due_timeout(slot).is_some();
@@ -276,32 +278,32 @@ impl FiberTable {
         goes_on.then(|| self.wait_token(slot))
     }
 
-    /// The fiber's current token: another one after each wait.
+    /// The fiber's current token, which changes after each wait.
     pub fn wait_token(&self, slot: Slot) -> Token {
         Token::new(slot, self[slot].wait.number)
     }
 
-    /// Whether only an `unblock` can help any fiber made by `Fiber.schedule`, as far as their number tells.
+    /// Whether only an `unblock` can wake any fiber created by `Fiber.schedule`, judging by their number.
     pub fn all_wait_for_unblock_only(&self) -> bool {
         self.waiting_for_unblock_only > 0 && self.waiting_for_unblock_only >= self.live
     }
 
     // --- the ready queue's side ----------------------------------------------------------------------------------
 
-    /// The token under which a fiber enters the ready queue without having parked; `None` if it is there.
+    /// Queues a fiber without parking it. Returns its token in the ready queue; `None` if it is already queued.
     pub fn queue(&mut self, slot: Slot) -> Option<Token> {
         let number = self[slot].queue()?;
         Some(Token::new(slot, number))
     }
 
-    /// Whether the entry of the ready queue with this token still stands.
+    /// Whether the ready queue's entry with this token is valid.
     pub fn is_queued(&self, token: Token) -> bool {
         self.get(token.index())
             .is_some_and(|record| record.is_queued_as(token.generation()))
     }
 
-    /// Takes an entry of the ready queue; `None` if it no longer stands, or if the fiber cannot get control, because it waits for
-    /// another one: see `state/strand.rs`.
+    /// Takes an entry off the ready queue. `None` if it is stale, or if the fiber cannot run because it waits for one it
+    /// has resumed: see `state/strand.rs`.
     #[inline(always)]
     pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.get_mut(token.index())?;
@@ -313,7 +315,7 @@ impl FiberTable {
         (!waits_for_resumed).then_some(fiber)
     }
 
-    /// Whether the fiber's wait is over, or a timeout has expired that ends it, and it has left the ready queue.
+    /// Whether the fiber has left the ready queue and its wait has ended, or is ended by an expired timeout.
     pub fn may_run(&self, slot: Slot) -> bool {
         let record = &self[slot];
         let is_over = matches!(record.wait.state, WaitState::Woken(_));
@@ -354,7 +356,7 @@ impl FiberTable {
     }
 }
 
-/// Addresses of objects are multiples of 8 and spread well: one multiplication mixes them.
+/// Object addresses are multiples of 8 and spread well, so one multiplication mixes them.
 #[derive(Default)]
 struct AddressHasher(u64);
 

@@ -1,23 +1,23 @@
-//! When other threads get the GVL from a scheduler that never sleeps.
+//! When a scheduler that never sleeps yields the GVL to other threads.
 //!
-//! They get it after a millisecond, or after twice the time that they took before, if that is longer. The VM itself would let
-//! them wait for 100 ms. A thread that only computes gets it from the VM.
+//! They get it after a millisecond, or twice as long as they last held it, whichever is longer. The VM alone would make
+//! them wait 100 ms, and it is the VM that hands the GVL to threads that only compute.
 
 use std::{
     cell::Cell,
     time::{Duration, Instant},
 };
 
-/// Polls follow each other for at least this long before other threads get the GVL.
+/// Other threads get the GVL only after polls have followed one another for at least this long.
 const MIN_QUOTA: Duration = Duration::from_millis(1);
 
-/// After this long without a poll the VM has probably given the GVL to another thread: its time slice is 100 ms.
+/// After this long without a poll, the VM has probably given the GVL to another thread: its time slice is 100 ms.
 const VM_SWITCHED: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub struct GvlQuota(Cell<Option<Account>>);
 
-/// Since when the scheduler has had the GVL without a sleep, how long it may keep it, and the last poll.
+/// Since when the scheduler has held the GVL without sleeping, how long it may keep it, and the last poll.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     since: Instant,
@@ -26,7 +26,7 @@ struct Account {
 }
 
 impl GvlQuota {
-    /// A poll: whether other threads get the GVL now.
+    /// Called at each poll. Returns whether to yield the GVL to other threads now.
     pub fn is_spent(&self, now: Instant) -> bool {
         let has_kept_it = |account: &Account| now.duration_since(account.last_poll) < VM_SWITCHED;
         let Some(mut account) = self.0.get().filter(has_kept_it) else {
@@ -38,7 +38,7 @@ impl GvlQuota {
         now.duration_since(account.since) >= account.quota
     }
 
-    /// Other threads could have the GVL since the last poll.
+    /// Other threads could take the GVL since the last poll.
     pub fn after_yield(&self, now: Instant) {
         let last_poll = self.0.get().map_or(now, |account| account.last_poll);
         self.0.set(Some(Account {
@@ -48,7 +48,7 @@ impl GvlQuota {
         }));
     }
 
-    /// Other threads could have the GVL during a sleep. How long they wanted it before is remembered.
+    /// Other threads could take the GVL during a sleep. How long they wanted it before is remembered.
     pub fn after_sleep(&self, now: Instant) {
         let account = self.0.get().map(|account| Account {
             since: now,

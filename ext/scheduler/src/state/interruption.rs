@@ -1,4 +1,4 @@
-//! Ending a wait from outside, and raising in a fiber when it has control.
+//! Ends waits from outside, and raises in a fiber when it runs.
 
 use reactor::{Descriptor, Token};
 
@@ -14,18 +14,18 @@ use crate::state::{
 /// The effect of an `unblock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
-    /// The wait is over.
+    /// The wait has ended.
     Woken,
-    /// No effect: the fiber waits for something else, or does not belong to the scheduler.
+    /// No effect: the fiber waits for something else, or is not one of the scheduler's.
     Dropped,
-    /// No effect yet: the fiber is not parked. It may be on its way into `block`; see `State::grant_permit`.
+    /// No effect yet: the fiber is not parked. It may be about to enter `block`; see `State::grant_permit`.
     NotParked(Slot),
 }
 
 impl State {
     // --- what a fiber raises -------------------------------------------------------------------------------------
 
-    /// Looks whether the fiber's wait is over. What is raised is no longer pending then.
+    /// Checks whether the fiber's wait has ended. An exception returned here is no longer pending.
     pub fn take_wait_status(&mut self, slot: Slot) -> WaitStatus {
         if let Some(pending) = self.take_pending_for_root(slot) {
             return WaitStatus::Raise(pending);
@@ -33,7 +33,7 @@ impl State {
         self.fibers.take_status(slot)
     }
 
-    /// Takes what waits for a fiber which was queued without a wait.
+    /// Takes what is pending for a fiber that was queued without a wait.
     pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
         match self.take_pending_for_root(slot) {
             Some(pending) => Some(pending),
@@ -41,12 +41,12 @@ impl State {
         }
     }
 
-    /// Whether a timeout has expired during a close by the fiber, and waits to be raised.
+    /// Whether a timeout expired while the fiber was closing an IO and has yet to be raised.
     pub fn has_late_timeout(&self, slot: Slot) -> bool {
         self.fibers[slot].may_have_late_timeout && self.fibers.due_timeout(slot).is_some()
     }
 
-    /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
+    /// Whether a timeout of the fiber waiting for this one may be around its wait, judging by the number of hooks.
     #[cold]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         let owner = self.fibers.owner(slot);
@@ -54,8 +54,7 @@ impl State {
             && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_in_handler())
     }
 
-    /// As `FiberTable::cover_code`, unless the handler is known from the fiber
-    /// that waits for this one.
+    /// Like `FiberTable::cover_code`, unless the fiber waiting for this one is already known to be in the handler.
     #[cold]
     pub fn cover_code_unless_owners(&mut self, slot: Slot) {
         let owner = self.fibers.owner(slot);
@@ -72,7 +71,7 @@ impl State {
         self.control.take_pending_for_root(slot, is_scheduled)
     }
 
-    /// Takes the outermost expired timeout that is to be raised in the fiber.
+    /// Takes the outermost expired timeout due in the fiber.
     pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<TimeoutError> {
         let raise = self.fibers.take_expired(slot);
         let are_others = self.fibers.due_timeout(slot).is_some();
@@ -80,12 +79,12 @@ impl State {
         raise
     }
 
-    /// Raises in the fiber with its next wait.
+    /// Raises in the fiber at its next wait.
     pub fn raise_later(&mut self, slot: Slot, exception: ObjectRef) {
         self.fibers[slot].wait.exception = Some(exception);
     }
 
-    /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
+    /// Raises an error that reached `slot` in the root fiber instead. `None` if `slot` is the root fiber, or there is none.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
@@ -93,8 +92,8 @@ impl State {
         Some((root, self.fibers.get(root)?.fiber))
     }
 
-    /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
-    /// none, or if it can't get control, because it waits for a fiber that it has resumed.
+    /// Leaves the thread's pending interrupts to the root fiber, which is to run now. `None` if `slot` is the root fiber,
+    /// if there is none, or if it cannot run because it waits for a fiber it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber;
@@ -106,7 +105,8 @@ impl State {
         Some((root, fiber))
     }
 
-    /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`: then this is true.
+    /// Called when an exception ended a fiber. Before the fiber first parks, its exceptions belong to the fiber that called
+    /// `Fiber.schedule`; this then returns true.
     pub fn raise_in_spawner(&mut self, fiber: ObjectRef, exception: ObjectRef) -> bool {
         let ended = self.fibers.find(fiber);
         let spawner = ended.and_then(|slot| self.fibers[slot].spawner);
@@ -117,19 +117,19 @@ impl State {
         waiting.is_some()
     }
 
-    /// An ordinary error is kept until all fibers have ended, and any other is raised in the root fiber at once.
+    /// Keeps an ordinary error until all fibers have ended; any other is raised in the root fiber at once.
     pub fn keep_error(&mut self, exception: ObjectRef, is_ordinary: bool) {
         let error = match is_ordinary {
             true => &mut self.control.first_error,
             false => &mut self.control.fatal_error,
         };
-        error.get_or_insert(exception); // an earlier one goes first
+        error.get_or_insert(exception); // the first error wins
     }
 
     // --- from outside --------------------------------------------------------------------------------------------
 
-    /// Raises in a fiber that waits for readiness or work of an IO object (0: of any); false if it does not. Of several such waits it is
-    /// the innermost.
+    /// Raises in a fiber that waits for readiness of, or work on, an IO object (0: any); false if it does not. If it has
+    /// several such waits, the innermost is meant.
     pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
         let is_meant = |(_, wait): &(_, &Wait)| wait.ends_by_exception_for(io_number);
         let Some((token, _)) = self.fibers.waits(slot).find(is_meant) else {
@@ -141,12 +141,12 @@ impl State {
         self.wake(token, WakeCause::Interrupted)
     }
 
-    /// Ends the wait of a fiber in `block` or `kernel_sleep`.
+    /// Ends a fiber's wait in `block` or `kernel_sleep`.
     ///
-    /// If a trap handler waits in the middle of another wait, the blocker tells which one is meant. If it is that of none, any may be:
-    /// the VM does not always name what was waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock`
-    /// does not come again. `None`: the VM names the fiber's thread, because it joins another thread, or closes an IO that one uses.
-    /// Then no sleep with a limit is meant, which nothing would begin again.
+    /// When a trap handler waits during another wait, the blocker says which wait is meant. If it matches none, any may be:
+    /// the VM does not always name what was waited for. The VM restarts a wait that ends too early, but a lost `unblock`
+    /// never comes again. With `None` the VM names the fiber's thread, because it joins another thread or closes an IO that
+    /// one uses. Sleeps with a limit are then not meant, because nothing would restart them.
     pub fn unblock(&mut self, fiber: ObjectRef, blocker: Option<ObjectRef>) -> Unblocked {
         let Some(slot) = self.fibers.find_other(fiber) else {
             return Unblocked::Dropped;
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// Ends the waits of the fiber that an `unblock` ends, those of them that are meant. Whether there is one.
+    /// Ends those of the fiber's waits for an `unblock` that are meant. Returns whether there were any.
     fn unblock_those(&mut self, slot: Slot, is_meant: impl Fn(&Wait) -> bool) -> bool {
         let waits = self.fibers.waits(slot);
         let meant = waits.filter(|(_, wait)| wait.is_block() && is_meant(wait));
@@ -195,8 +195,8 @@ impl State {
         !meant.is_empty()
     }
 
-    /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
-    /// parked itself.
+    /// Kills a fiber: it unwinds the next time it runs. Returns the fiber if the VM must deliver the kill, because the
+    /// fiber is not parked itself.
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = &mut self.fibers[slot];
@@ -212,8 +212,8 @@ impl State {
         None
     }
 
-    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
-    /// behalf of the same owner.
+    /// Whether the fiber may have been killed without the hooks noticing: the VM raised in another fiber with the same
+    /// resumer.
     pub fn may_be_killed(&self, slot: Slot) -> bool {
         self.control.kill_suspected && self.is_kill_suspected(slot)
     }
@@ -224,7 +224,7 @@ impl State {
         !self.fibers[slot].is_killed && self.fibers[owner].is_kill_suspected
     }
 
-    /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
+    /// Records that an exception from the VM reached this fiber. Its resumer may have been killed.
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             let owner = self.fibers.owner_or_self(slot).index();
@@ -235,15 +235,15 @@ impl State {
 
     // --- who waits for an IO object ------------------------------------------------------------------------------
 
-    /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Those that wait for
-    /// another object on the same descriptor do not count.
+    /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Fibers waiting for another
+    /// object on the same descriptor do not count.
     pub fn users_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Slot> {
         self.waiters_of(descriptor, &[io_number, SEVERAL])
             .chain(self.pins.users(io_number))
             .collect()
     }
 
-    /// Of these, those that wait for nothing else.
+    /// Those of [`State::users_of`] that wait for nothing else.
     pub fn single_waiters_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Slot> {
         self.waiters_of(descriptor, &[io_number]).collect()
     }
@@ -259,12 +259,12 @@ impl State {
 
     // --- raising from outside ------------------------------------------------------------------------------------
 
-    /// The operation behind this proxy is to raise at the next turn.
+    /// Makes the operation behind this proxy raise at the next turn.
     pub fn push_proxy_raise(&mut self, raise: ProxyRaise) {
         self.control.proxy_raises.push_back(raise);
     }
 
-    /// Whether an operation is to raise, or a timeout has expired that may have to be raised from outside.
+    /// Whether an operation is to raise, or an expired timeout may have to be raised from outside.
     pub fn has_raises_from_outside(&self) -> bool {
         !self.control.proxy_raises.is_empty() || self.fibers.has_indirect()
     }
@@ -273,9 +273,9 @@ impl State {
         self.control.proxy_raises.pop_front()
     }
 
-    /// The next fiber with an expired timeout that was not parked itself, because it had resumed an Enumerator that is parked.
+    /// The next fiber with an expired timeout that was not itself parked, because it had resumed an Enumerator that is.
     ///
-    /// `None` as soon as `slot`, which asks, may run: no other fiber would queue it, and the next poll goes on here.
+    /// `None` once the calling fiber, `slot`, may run: no other fiber would queue it, and its next poll continues here.
     pub fn next_indirect_timeout(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         if self.fibers.may_run(slot) {
             return None;

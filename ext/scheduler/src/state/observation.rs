@@ -1,4 +1,4 @@
-//! Counters, one row for each fiber, and a trace, for observers. Nothing here changes what fibers do.
+//! Counters, a row per fiber, and a trace, for observers. Nothing here changes what fibers do.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::state::{
     wait::{WaitHook, WaitState},
 };
 
-/// Counters of a scheduler, beside those of the core.
+/// The scheduler's counters; the core has its own.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub fibers: u64,
@@ -21,15 +21,15 @@ pub struct Counters {
     pub turns: u64,
     pub sleeps: u64,
     pub wakeups: u64,
-    /// Milliseconds of garbage collection during sleeps.
+    /// Milliseconds spent in garbage collection during sleeps.
     pub gc_asleep: u64,
     /// Sends that were queued for the driver.
     pub queued: u64,
-    /// Reads and syncs of files that were given to the driver.
+    /// File reads and syncs passed to the driver.
     pub carried: u64,
 }
 
-/// What one fiber does.
+/// What one fiber is doing.
 #[derive(Clone, Copy, Debug)]
 pub struct FiberRow {
     pub fiber: ObjectRef,
@@ -38,7 +38,7 @@ pub struct FiberRow {
     pub io_number: u64,
     pub events: u8,
     pub waits_for_unblock_only: bool,
-    /// The poll before it parked; `None` if it runs.
+    /// The time of the poll before it parked; `None` if it is running.
     pub waiting_since: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 impl State {
-    /// Each counter with its name.
+    /// The counters with their names.
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
         let mut rows = vec![
@@ -105,7 +105,7 @@ impl State {
         parked.filter(|record| record.wait.hook() == hook).count() as u64
     }
 
-    /// The lengths of turns, the latenesses of timers, and how long jobs of the pool were queued. Empty once closed.
+    /// Turn lengths, timer lateness, and how long pool jobs were queued. Empty once closed.
     pub fn histograms(&self) -> Vec<(&'static str, Histogram)> {
         let Some(reactor) = self.event_loop.reactor.as_ref() else {
             return Vec::new();
@@ -117,13 +117,13 @@ impl State {
         ]
     }
 
-    /// A row for each fiber that is not to be collected.
+    /// A row for each fiber that must not be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
         let kept = self.fibers.kept_records(self.control.running);
         kept.map(FiberRow::of).collect()
     }
 
-    /// A row for each of at most `limit` fibers, those that have waited longest.
+    /// A row for each of at most `limit` fibers, longest waits first.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
         let kept = self.fibers.kept_records(self.control.running);
         let waiting = kept.filter(|record| record.wait.parked_at.is_some());
@@ -137,7 +137,7 @@ impl State {
         rows.filter(|row| row.waiting_since.is_some()).collect()
     }
 
-    /// The hooks that fibers are parked in, each once. A watcher counts as a fiber that waits for readiness.
+    /// The hooks in which fibers are parked, without duplicates. A watcher counts as a fiber waiting for readiness.
     pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
         WaitHook::ALL.into_iter().filter(move |hook| {
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
@@ -145,15 +145,15 @@ impl State {
         })
     }
 
-    /// A number that changes whenever control changes hands; `None` while the thread sleeps in the kernel, and while there
-    /// is no fiber that could be held up.
+    /// A number that changes whenever another fiber gets control; `None` while the thread sleeps in the kernel, and while
+    /// no fiber could be held up.
     pub fn progress_count(&self) -> Option<u64> {
         let is_idle = self.event_loop.is_sleeping || self.fibers.live() == 0;
         let counters = &self.counters;
         (!is_idle).then(|| counters.fibers + counters.parks + counters.switches + counters.turns)
     }
 
-    /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
+    /// The running fiber, as far as the scheduler switched to it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.control.running?;
         Some(self.fibers.get(running)?.fiber)
@@ -161,14 +161,14 @@ impl State {
 
     // --- tracing -------------------------------------------------------------------------------------------------
 
-    /// Records what happens to a fiber, if a trace is on.
+    /// Records a fiber event, if a trace is on.
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
         if self.trace.is_some() {
             self.record_event(event, Some(slot));
         }
     }
 
-    /// Records what happens to the loop, if a trace is on.
+    /// Records a loop event, if a trace is on.
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
         if self.trace.is_some() {
             self.record_event(event, None);

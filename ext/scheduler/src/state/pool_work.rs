@@ -9,14 +9,14 @@ use reactor::{Job, Pool, Reactor, Refused, Token, WorkClass};
 
 use crate::state::{State, fiber::Slot, wait::Purpose};
 
-/// A small write to a file that takes longer than this is slow.
+/// A small file write that takes longer than this is slow.
 const SLOW_WRITE: Duration = Duration::from_millis(1);
 
-/// For this many times as long as a slow write took, small writes go to the pool.
+/// After a slow write, small writes go to the pool for this many times as long as it took.
 const SLOW_WRITE_PENALTY: u32 = 100;
 
 impl State {
-    /// Begins a wait until the pool's queue of this class has room. False, and nothing done, if it has.
+    /// Begins a wait until the pool's queue for this class has capacity. If it has now, returns false and does nothing.
     pub fn begin_wait_for_capacity(
         &mut self,
         slot: Slot,
@@ -34,11 +34,11 @@ impl State {
         true
     }
 
-    /// Gives work to the pool by `submit`, and begins a wait for its end.
+    /// Gives work to the pool through `submit`, and begins a wait for its end.
     ///
     /// # Errors
     ///
-    /// Those of `submit`. No wait has begun then.
+    /// Those of `submit`; no wait has begun then.
     pub fn begin_job<T: Send + 'static>(
         &mut self,
         slot: Slot,
@@ -56,7 +56,7 @@ impl State {
         job
     }
 
-    /// Keeps a job until it is taken, or until the scheduler is closed.
+    /// Keeps a job until it is taken or the scheduler is closed.
     pub fn keep_job<T: Send + 'static>(&mut self, job: Job<T>) -> Token {
         self.jobs.insert(Box::new(job))
     }
@@ -66,13 +66,13 @@ impl State {
         self.jobs.get_mut(kept)?.downcast_mut()
     }
 
-    /// As [`State::job`]. The job is kept no longer.
+    /// Like [`State::job`], but removes the job.
     pub fn take_job<T: Send + 'static>(&mut self, kept: Token) -> Option<Job<T>> {
         let job = self.jobs.remove(kept)?.downcast();
         job.ok().map(|job| *job)
     }
 
-    /// Begins a further wait for the end of a job.
+    /// Begins another wait for the end of a job.
     pub fn wait_on_job<T: Send + 'static>(&mut self, slot: Slot, io_number: u64, kept: Token) {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(job) = self.job::<T>(kept) {
@@ -82,21 +82,22 @@ impl State {
 
     // --- files ---------------------------------------------------------------------------------------------------
 
-    /// A small write to a file was made directly. Most only copy into the page cache, but now and then the kernel makes a writer
-    /// wait for the disk. A slow one sends those that follow to the pool, so at most a hundredth of the time is lost to them.
+    /// Records a small file write that was made directly. Most only copy to the page cache, but occasionally the kernel
+    /// makes the writer wait for the disk. A slow write sends the following ones to the pool, so at most a hundredth of the
+    /// time is lost to them.
     pub fn record_write(&mut self, start: Instant, took: Duration) {
         let penalty = (took > SLOW_WRITE).then_some(took * SLOW_WRITE_PENALTY);
         self.writes_are_slow_until = penalty.and_then(|penalty| start.checked_add(penalty));
     }
 
-    /// Whether a small write is likely to be done at once.
+    /// Whether a small write is likely to finish at once.
     pub fn is_write_quick(&self, now: Instant) -> bool {
         self.writes_are_slow_until.is_none_or(|until| now >= until)
     }
 
-    /// Whether a worker reads better than the loop's thread: another fiber has a use for the loop meanwhile, and the worker
-    /// would not have to wait long. As many as there are workers may read, and one more that is next, so that none of them
-    /// waits for the loop either.
+    /// Whether a worker should read instead of the loop's thread: another fiber could use the loop meanwhile, and the
+    /// worker would not wait long. At most as many fibers may read as there are workers, plus one that is next, so that no
+    /// worker waits for the loop either.
     pub fn should_read_on_pool(&mut self) -> bool {
         let Some(reactor) = &self.event_loop.reactor else {
             return false;

@@ -6,59 +6,60 @@ use reactor::Token;
 
 use crate::state::{chance::Chance, fiber::Slot, object_ref::ObjectRef};
 
-/// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time beside fewer ready fibers, and no
-/// fiber is overtaken by more sleepers than this.
+/// An expired sleeper overtakes at most this many fibers queued before it. So it runs on time when fewer fibers are ready,
+/// and no fiber is overtaken by more sleepers than this.
 ///
-/// If this were more than [`MAX_RESUMES_PER_POLL`], sleepers that end in a burst and sleep again would run twice before a fiber whose
-/// descriptor they have made ready (`bench/NOTES.md`, "How many ready fibers a sleeper overtakes").
+/// If this exceeded [`MAX_RESUMES_PER_POLL`], sleepers that expire in a burst and sleep again would run twice before a
+/// fiber whose descriptor they made ready (`bench/NOTES.md`, "How many ready fibers a sleeper overtakes").
 const MAX_OVERTAKES: u64 = 64;
 
-/// The first fiber of low priority gets a turn after at most this many polls.
+/// The first low-priority fiber gets a turn after at most this many polls.
 const MAX_POLLS_SKIPPED: u32 = 8;
 
 /// At most this many fibers are resumed between two polls.
 const MAX_RESUMES_PER_POLL: u32 = 64;
 
-/// A bit of `resumed_since_poll`: the order is shuffled. So a poll is always due, and the way to the next fiber asks nothing more if it
-/// is not.
+/// A flag in `resumed_since_poll`: the order is shuffled. It makes a poll always due, so the path to the next fiber needs
+/// no extra check when the order is not shuffled.
 const SHUFFLED: u32 = 1 << 31;
 
-/// The clock is asked after each of the first resumes, and then after each of this many.
+/// The clock is read after each of the first few resumes, then once per this many.
 const CLOCK_CHECK_INTERVAL: u32 = 4;
 
-/// The next step of a fiber that gives control away.
+/// The next step of a fiber that gives up control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Fiber(Slot, ObjectRef),
-    /// The fiber of a watcher is to start.
+    /// A watcher's fiber is to start.
     Watcher(Token),
-    /// A fiber is ready, but the last poll is too long ago.
+    /// A fiber is ready, but the last poll was too long ago.
     Poll,
     Nothing,
 }
 
-/// Fibers that can go on, by the tokens of the waits that are over, and watchers that are due. An entry is stale if the fiber has
-/// waited since, or if the watcher has ended.
+/// Ready fibers, by the tokens of their ended waits, and due watchers. An entry is stale if the fiber has waited since or
+/// the watcher has ended.
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
     /// First come, first served.
     ready: VecDeque<Ticket>,
-    /// Entries of `push_first`, then those of `push_elapsed`.
+    /// Entries from `push_first`, then those from `push_elapsed`.
     ahead: VecDeque<Ticket>,
-    /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
+    /// Fibers that have used up their time slice. They run after all others, but are skipped for at most
+    /// [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
     next_ticket: u64,
     /// The last ticket of the round: of those that the last poll left in the queue.
     round_end: u64,
-    /// Polls since a fiber of low priority had a turn.
+    /// Polls since a low-priority fiber had a turn.
     polls_skipped: u32,
     resumed_since_poll: u32,
-    /// The entry that was taken last was one of low priority.
+    /// Whether the entry taken last was low-priority.
     is_low_priority: bool,
     chance: Chance,
 }
 
-/// The lower number goes first.
+/// Lower numbers go first.
 #[derive(Clone, Copy, Debug)]
 struct Ticket(u64, Token);
 
@@ -68,13 +69,13 @@ impl ReadyQueue {
         self.ready.push_back(Ticket(number, token));
     }
 
-    /// A fiber, or a watcher, whose time is up: it goes ahead of up to `MAX_OVERTAKES` others.
+    /// Queues a fiber or watcher whose timer elapsed: it overtakes up to `MAX_OVERTAKES` others.
     pub fn push_elapsed(&mut self, token: Token) {
         let number = self.ticket_number().saturating_sub(MAX_OVERTAKES).max(1);
         self.ahead.push_back(Ticket(number, token));
     }
 
-    /// Before all queued fibers.
+    /// Queues before all other fibers.
     pub fn push_first(&mut self, token: Token) {
         self.ahead.push_front(Ticket(0, token));
     }
@@ -118,29 +119,29 @@ impl ReadyQueue {
         self.resumed_since_poll += 1;
     }
 
-    /// Whether the fiber that runs has had all the time since the last poll for itself, or had low priority before.
+    /// Whether the running fiber has had all the time since the last poll to itself, or already had low priority.
     pub fn has_slice_for_itself(&self) -> bool {
         self.resumed_since_poll <= 1 || self.is_low_priority
     }
 
-    /// Whether as many fibers have been resumed since the last poll as may be.
+    /// Whether the maximum number of fibers has been resumed since the last poll.
     pub fn is_poll_due(&self) -> bool {
         self.resumed_since_poll >= MAX_RESUMES_PER_POLL
     }
 
-    /// From now on chance decides among the entries that are ready, but those of [`ReadyQueue::push_first`].
+    /// From now on, ready entries are picked at random, except those from [`ReadyQueue::push_first`].
     pub fn shuffle(&mut self, seed: u64) {
         self.resumed_since_poll |= SHUFFLED;
         self.chance = Chance::new(seed);
     }
 
-    /// A number that all choices so far have led to. `None` if the order is not shuffled.
+    /// A fingerprint of all choices so far; `None` if the order is not shuffled.
     pub fn shuffled(&self) -> Option<u64> {
         (self.resumed_since_poll & SHUFFLED != 0).then(|| self.chance.digest())
     }
 
-    /// Puts one of the entries that stand first. False if the order is not shuffled, or if a poll is due, because a fiber has run since
-    /// the last one.
+    /// Moves a random valid entry to the front. False if the order is not shuffled, or a poll is due because a fiber has
+    /// run since the last one.
     pub fn choose(&mut self, stands: impl Fn(Token) -> bool) -> bool {
         if self.resumed_since_poll != SHUFFLED {
             return false;
@@ -171,23 +172,23 @@ impl ReadyQueue {
             .all(|line| line.front().is_none_or(|ticket| ticket.0 > self.round_end))
     }
 
-    /// Whether the clock is to be asked how long ago the last poll is. A question takes as long as half a switch.
+    /// Whether to read the clock to see how long ago the last poll was. Reading it takes half as long as a switch.
     pub fn is_clock_check_due(&self) -> bool {
         let resumed = self.resumed_since_poll;
         resumed > 0 && (resumed <= CLOCK_CHECK_INTERVAL || resumed % CLOCK_CHECK_INTERVAL == 0)
     }
 
-    /// Whether it holds no fiber at all. The clock need not be asked then, because a poll is next anyway.
+    /// Whether the queue is completely empty. The clock is then not read, because a poll comes next anyway.
     pub fn is_empty(&self) -> bool {
         self.has_only_low_priority() && self.low_priority.is_empty()
     }
 
-    /// Whether it holds no fiber but those of low priority.
+    /// Whether it holds only low-priority fibers.
     pub fn has_only_low_priority(&self) -> bool {
         self.ready.is_empty() && self.ahead.is_empty()
     }
 
-    /// Whether it holds a fiber that is not of low priority. Entries that no longer stand are dropped on the way.
+    /// Whether it holds a fiber that is not low-priority. Drops stale entries on the way.
     pub fn has(&mut self, stands: impl Fn(Token) -> bool) -> bool {
         [&mut self.ahead, &mut self.ready].into_iter().any(|line| {
             while line.front().is_some_and(|ticket| !stands(ticket.1)) {
@@ -197,7 +198,7 @@ impl ReadyQueue {
         })
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.ready.len() + self.ahead.len() + self.low_priority.len()
     }
@@ -360,7 +361,7 @@ mod tests {
             assert!(!queue.is_poll_due());
             queue.on_resume();
         }
-        // After each of the first four, and then after each fourth.
+        // After each of the first four, then after every fourth.
         let seldom = MAX_RESUMES_PER_POLL / CLOCK_CHECK_INTERVAL - 2;
         assert_eq!(CLOCK_CHECK_INTERVAL + seldom, checks);
         assert!(queue.is_poll_due());

@@ -1,19 +1,20 @@
-//! Whether sends are better queued in the driver than made directly.
+//! Whether to queue sends in the driver instead of making them directly.
 //!
-//! If at most three sends shared a turn, those of the next 1,024 turns are made directly, because a busy writer that gives up its turn
-//! for each send costs more than it saves (`bench/NOTES.md`, "What io_uring does, and what it does not").
+//! If at most three sends shared a turn, those of the next 1,024 turns are made directly: a busy writer that gives up its
+//! turn for each send loses more than it saves (`bench/NOTES.md`, "What io_uring does, and what it does not").
 
-/// With fewer queued sends in a turn than this there is nothing to gain, because each takes its fiber's turn away.
+/// With fewer queued sends in a turn, batching gains nothing, because each costs its fiber a turn.
 const MIN_BATCH: u32 = 4;
 
-/// In this many turns sends are made directly then.
+/// For this many turns sends are then made directly.
 const DIRECT_TURNS: u32 = 1024;
 
-/// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
-/// processor's caches, which costs more than the system call (`bench/NOTES.md`, "What io_uring does, and what it does not").
+/// With more ready fibers than this, a send is made directly: a fiber that gives up its turn returns when its stack has
+/// left the CPU caches, which costs more than the system call (`bench/NOTES.md`, "What io_uring does, and what it does
+/// not").
 pub const MAX_READY: usize = 128;
 
-/// How many sends share a turn, as far as that is worth knowing.
+/// How many sends share a turn, as far as it matters.
 #[derive(Debug, Default)]
 pub struct SendBatching {
     queued_this_turn: u32,
@@ -33,7 +34,7 @@ impl SendBatching {
         self.queued_this_turn = 0;
     }
 
-    /// Whether sends are made directly in this turn, because too few shared one not long ago.
+    /// Whether sends are made directly in this turn, because too few shared one recently.
     pub fn is_direct(&self) -> bool {
         self.direct_turns > 0
     }
@@ -43,7 +44,7 @@ impl SendBatching {
 mod tests {
     use super::{DIRECT_TURNS, MIN_BATCH, SendBatching};
 
-    /// In how many turns sends are made directly after one with this number of queued sends.
+    /// The number of turns with direct sends after a turn with `queued` sends.
     fn direct_turns_after(batching: &mut SendBatching, queued: u32) -> u32 {
         for _ in 0..queued {
             batching.on_queued();

@@ -1,12 +1,12 @@
-//! Records found by a token, which finds no other record once its own was removed.
+//! A slab whose tokens never find a later record in the same place.
 
 use reactor::Token;
 
-/// Records in a table. The token of each has the marks `MARKS` (`state/token_mark.rs`) in the index of its place.
+/// Each token carries `MARKS` (`state/token_mark.rs`) in its index.
 #[derive(Debug)]
 pub struct Slab<T, const MARKS: u32> {
     records: Vec<Option<T>>,
-    /// How often a record was removed from each place.
+    /// How many times each place was vacated.
     generations: Vec<u32>,
     free: Vec<u32>,
 }
@@ -66,14 +66,14 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         records.filter_map(|(place, record)| Some((self.token(place), record.as_ref()?)))
     }
 
-    /// The first record in this place or a later one: its place and its token.
+    /// The first record at this place or after it: its place and token.
     pub fn next_from(&self, place: usize) -> Option<(usize, Token)> {
         let later = self.records.get(place..)?;
         let place = place + later.iter().position(Option::is_some)?;
         Some((place, self.token(place)))
     }
 
-    /// The bytes of memory that it takes.
+    /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.records.capacity() * size_of::<Option<T>>()
             + (self.generations.capacity() + self.free.capacity()) * size_of::<u32>()
@@ -83,7 +83,7 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         Token::new(place as u32 | MARKS, self.generations[place])
     }
 
-    /// The place of a record that is there.
+    /// The place of the record, if it exists.
     fn place(&self, token: Token) -> Option<usize> {
         let place = (token.index() ^ MARKS) as usize;
         (self.generations.get(place) == Some(&token.generation())).then_some(place)

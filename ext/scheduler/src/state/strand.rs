@@ -1,33 +1,33 @@
-//! The strand of a fiber: what is around its innermost wait, the innermost last. `fiber_table/strands.rs` moves the entries.
+//! A fiber's strand: what surrounds its innermost wait, innermost last. `fiber_table/strands.rs` moves the entries.
 //!
-//! A trap handler, or a finalizer that the VM runs by itself, may run in the middle of a fiber's wait, and wait itself. Then the wait
-//! around it is *covered*: it moves into the strand, and what comes for it (readiness, its time, an `unblock`, an exception) is noted
-//! there. It is the innermost wait again when the handler's own has ended. Blocks of timeouts are in the strand as well, so that it
-//! tells which of them are around which wait; and so are the fibers that run on behalf of this one.
+//! A trap handler, or a finalizer run by the VM, may run during a fiber's wait and itself wait. The wait around it is then
+//! *covered*: it moves to the strand, and whatever arrives for it (readiness, a timer, an `unblock`, an exception) is
+//! recorded there. It becomes the innermost wait again when the handler's own has ended. Timeout blocks are in the strand
+//! too, which shows which waits they surround; and so are the fibers that run for this one.
 //!
 //! | what happens                          | strand                                  | innermost wait                  | besides |
 //! |---------------------------------------|-----------------------------------------|---------------------------------|---------|
-//! | a wait begins in the middle of another | the other is the last entry            | the one that begins             | the fiber is not queued |
-//! | the block of a timeout begins there   | the wait, then the timeout              | none: code runs                 | - |
-//! | a hook is found to be a handler's, and to be in the middle of no wait | the last entry is *code* | unchanged | found because the VM lets a handler lock no mutex |
-//! | the innermost wait or timeout ends, and the last entry that is no fiber is a wait | without it   | that one                        | not queued; with what was noted |
-//! | the same, and the last entry is code  | without it                              | none: the code goes on          | - |
+//! | a wait begins during another          | the other is the last entry             | the new one                     | the fiber is not queued |
+//! | a timeout block begins during a wait  | the wait, then the timeout              | none: code runs                 | - |
+//! | a hook turns out to be in a handler that runs during no wait | the last entry is *code* | unchanged             | recognised because the VM lets a handler lock no mutex |
+//! | the innermost wait or timeout ends, and the last entry that is not a fiber is a wait | without it | that wait         | not queued; with whatever was recorded |
+//! | the same, and the last entry is code  | without it                              | none: the code continues        | - |
 //! | the fiber resumes another one, in which a hook begins | that fiber is the last entry | unchanged                  | - |
 //!
 //! | what happens                          | state of the entry                      | besides |
 //! |---------------------------------------|-----------------------------------------|---------|
-//! | a covered wait is woken by its token  | over, with the cause                    | the fiber is not queued |
-//! | an `unblock` with its blocker         | over                                    | - |
-//! | an `unblock` whose blocker is no wait's | over                                  | the innermost wait as well |
-//! | an `unblock` that names the thread    | over, unless it is a sleep with a limit | the innermost wait as well |
-//! | an exception is raised in one for readiness or work | over                      | it is raised when the wait goes on, before a late one |
-//! | the time of a timeout is up           | expired                                 | the fiber is queued, unless a wait or code stands after the timeout; its wait goes on until the fiber raises it |
+//! | a covered wait is woken by its token  | woken, with the cause                   | the fiber is not queued |
+//! | an `unblock` with its blocker         | woken                                   | - |
+//! | an `unblock` whose blocker matches no wait | woken                              | the innermost wait as well |
+//! | an `unblock` that names the thread    | woken, unless it is a sleep with a limit | the innermost wait as well |
+//! | an exception is raised in a wait for readiness or work | woken                  | raised when the wait is uncovered, before a late one |
+//! | the time of a timeout elapses         | expired                                 | the fiber is queued, unless a wait or code follows the timeout; its wait stays parked until the fiber raises it |
 //! | an expired timeout is raised          | raised                                  | it does not expire again |
-//! | a timeout of a suspended Enumerator expires | expired                           | it counts as one of the fiber that has resumed it, at its place there |
+//! | a timeout of a suspended Enumerator expires | expired                           | it counts as one of the fiber that resumed it, at that position |
 //! | the block of a timeout ends           | -                                       | nothing is raised after it |
 //!
-//! A handler in the middle of this fiber's wait may resume another fiber, which parks. Until that fiber returns, this one gets no
-//! control, even if its wait is over. It polls its wait when the handler has ended.
+//! A handler that runs during this fiber's wait may resume another fiber, which parks. Until that one returns, this fiber
+//! does not run, even if its wait has ended. It polls its wait once the handler has ended.
 
 use reactor::TimerId;
 
@@ -38,12 +38,13 @@ use crate::state::{
 
 #[derive(Debug)]
 pub enum StrandEntry {
-    /// A wait in the middle of which something has begun.
+    /// A wait during which something has begun.
     Wait(Box<Wait>),
-    /// Code that a trap handler or a finalizer has interrupted. It goes on when the entry above it, or the innermost wait, has ended.
+    /// Code that a trap handler or finalizer has interrupted. It continues when the entry above it, or the innermost wait,
+    /// has ended.
     Code,
     Timeout(Timeout),
-    /// A fiber that runs on behalf of this one, and the number that this one's wait, or code, had when it resumed that fiber.
+    /// A fiber that runs for this one, and the number of this one's wait, or code, when it resumed that fiber.
     Resumed {
         fiber: Slot,
         during: u32,
@@ -51,24 +52,24 @@ pub enum StrandEntry {
 }
 
 impl StrandEntry {
-    /// Whether timeouts before it in the strand are not raised after it.
+    /// Whether this entry keeps earlier timeouts in the strand from being raised after it.
     pub fn shields(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::Code)
     }
 }
 
-/// The exception (an object or a class) and the message that an expired timeout raises.
+/// What an expired timeout raises: an exception (object or class) and a message.
 pub type TimeoutError = (ObjectRef, ObjectRef);
 
 /// The block of a timeout.
 #[derive(Debug)]
 pub struct Timeout {
-    /// From the same counter as the numbers of the fiber's waits.
+    /// From the same counter as the fiber's wait numbers.
     pub number: u32,
     pub raise: TimeoutError,
     pub timer: Option<TimerId>,
     pub progress: TimeoutProgress,
-    /// It ends when the garbage collector takes the fiber.
+    /// It ends when the garbage collector frees the fiber.
     pub is_collectable: bool,
 }
 

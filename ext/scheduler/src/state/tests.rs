@@ -1,4 +1,4 @@
-//! The state as a whole, on the core's scripted driver and without a VM.
+//! The whole state, on the core's scripted driver and without a VM.
 
 use std::time::Duration;
 
@@ -43,12 +43,12 @@ fn fiber(number: usize) -> ObjectRef {
     ObjectRef::new(0x1000 + 8 * number)
 }
 
-/// A fiber of the scheduler's own that has control.
+/// A running fiber created by the scheduler.
 fn scheduled(state: &mut State, number: usize) -> Slot {
     state.add_fiber(fiber(number), NIL)
 }
 
-/// The fiber parks until the descriptor is readable.
+/// Parks the fiber until the descriptor is readable.
 fn park_on(state: &mut State, slot: Slot, descriptor: Descriptor) -> Registered {
     let watch = Watch {
         descriptor,
@@ -60,19 +60,19 @@ fn park_on(state: &mut State, slot: Slot, descriptor: Descriptor) -> Registered 
     registered
 }
 
-/// The fiber's innermost wait is over.
+/// Ends the fiber's innermost wait.
 fn end_wait(state: &mut State, slot: Slot) {
     let wait = state.fibers.wait_token(slot);
     state.fibers.end_wait(wait);
 }
 
-/// The fiber parks in `block` without a limit.
+/// Parks the fiber in `block` without a limit.
 fn block(state: &mut State, slot: Slot) {
     assert_eq!(Some(None), state.begin_block(slot, false, None, None));
     state.before_park(slot);
 }
 
-/// What takes its turn next. A poll that is due is made, because it depends on the machine whether one is.
+/// What runs next. Makes polls that are due, because whether one is due depends on the machine.
 fn next_turn(state: &mut State) -> Next {
     loop {
         match state.next_ready() {
@@ -82,7 +82,7 @@ fn next_turn(state: &mut State) -> Next {
     }
 }
 
-/// The numbers of the fibers that run one after the other.
+/// The numbers of the fibers, in the order in which they run.
 fn order(state: &mut State) -> Vec<Slot> {
     let next = || match next_turn(state) {
         Next::Fiber(slot, _) => Some(slot),

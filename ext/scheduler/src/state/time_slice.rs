@@ -1,16 +1,16 @@
-//! How long fibers may go on with transfers that need no wait.
+//! How long fibers may keep transferring without a wait.
 //!
-//! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is asked each
-//! `CLOCK_CHECK_BYTES`; a call counts for `BYTES_PER_CALL` besides the bytes it transfers. So the bound is the slice,
-//! and 16 calls more. A call on a regular file may take as long as many on a socket, so the clock is asked after each: the
-//! bound is the slice, and one call of at most 256 KiB more.
+//! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is read every
+//! `CLOCK_CHECK_BYTES`, with each call counting as `BYTES_PER_CALL` in addition to its bytes. The worst case is one slice
+//! plus 16 calls. A call on a regular file may take as long as many on a socket, so the clock is read after each: the worst
+//! case is one slice plus one call of at most 256 KiB.
 
 use std::{
     cell::Cell,
     time::{Duration, Instant},
 };
 
-/// In the tests of this crate it is endless: which fiber runs next must not depend on the speed of the machine.
+/// Endless in this crate's tests, where the order of fibers must not depend on the machine's speed.
 pub const TIME_SLICE: Duration = match cfg!(test) {
     false => Duration::from_micros(500),
     true => Duration::MAX,
@@ -18,33 +18,33 @@ pub const TIME_SLICE: Duration = match cfg!(test) {
 const CLOCK_CHECK_BYTES: usize = 128 << 10;
 const BYTES_PER_CALL: usize = 8 << 10;
 
-/// The bytes transferred without waiting since the clock was last asked.
+/// The bytes transferred without waiting since the clock was last read.
 #[derive(Debug, Default)]
 pub struct TimeSlice(Cell<usize>);
 
 impl TimeSlice {
-    /// Bytes were transferred without waiting.
+    /// Counts bytes transferred without waiting.
     pub fn count_transfer(&self, bytes: usize) {
         let transferred = self.0.get().saturating_add(bytes);
         self.0.set(transferred.saturating_add(BYTES_PER_CALL));
     }
 
-    /// Bytes of a regular file were transferred without waiting.
+    /// Counts a regular-file transfer made without waiting.
     pub fn count_file_transfer(&self) {
         self.0.set(CLOCK_CHECK_BYTES);
     }
 
-    /// Whether the clock is to be asked before the next transfer.
+    /// Whether to read the clock before the next transfer.
     pub fn is_check_due(&self) -> bool {
         self.0.get() >= CLOCK_CHECK_BYTES
     }
 
-    /// The clock is asked now.
+    /// The clock is being read now.
     pub fn begin_check(&self) {
         self.0.set(0);
     }
 
-    /// Whether the last poll is too long ago.
+    /// Whether the last poll was too long ago.
     pub fn is_spent(last_poll: Instant) -> bool {
         last_poll.elapsed() >= TIME_SLICE
     }

@@ -1,11 +1,11 @@
-//! The mark by which a watcher's token is told from those of fibers (their waits and timeouts).
+//! The mark that distinguishes watcher tokens from those of fibers (their waits and timeouts).
 
 use reactor::Token;
 
-/// The mark of a watcher's token.
+/// Set in a watcher's token.
 pub const WATCHER: u32 = 1 << 31;
 
-/// The bits of the index below the marks.
+/// The number of index bits below the marks.
 const PLACE_BITS: u32 = 30;
 
 const _: () = assert!(
@@ -13,19 +13,19 @@ const _: () = assert!(
     "32-bit platforms have no room for the mark"
 );
 
-/// Whether the token is one of a watcher.
+/// Whether the token belongs to a watcher.
 pub fn is_of_watcher(token: Token) -> bool {
     token.index() & WATCHER != 0
 }
 
-/// The token of a timeout or a watcher, without its mark, as a small Integer for Ruby.
+/// The token of a timeout or watcher without its mark, as a small Integer for Ruby.
 pub fn unmarked(token: Token) -> u64 {
     let place = u64::from(token.index()) & ((1 << PLACE_BITS) - 1);
     u64::from(token.generation()) << PLACE_BITS | place
 }
 
-/// The token with this mark (0: of a timeout) that [`unmarked`] made the number of. Any other number makes a token that fits nothing,
-/// or another timeout or watcher.
+/// The inverse of [`unmarked`] for a token with this mark (0: a timeout). Any other number gives a token that matches
+/// nothing, or another timeout or watcher.
 pub fn marked(number: u64, mark: u32) -> Token {
     let place = number as u32 & ((1 << PLACE_BITS) - 1);
     Token::new(place | mark, (number >> PLACE_BITS) as u32)

@@ -1,21 +1,21 @@
-//! What happened and when: a list of moments, kept while a trace is on, and read by `lib/reactor/observe/trace_writer.rb`.
+//! A log of what happened and when, kept while a trace is on and read by `lib/reactor/observe/trace_writer.rb`.
 
 use std::time::Instant;
 
 use crate::state::object_ref::ObjectRef;
 
-/// An event in the life of a fiber or of the loop.
+/// An event of a fiber or of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// The fiber has got control.
+    /// The fiber got control.
     Control,
-    /// The fiber begins to wait, and the next ready fiber runs.
+    /// The fiber begins to wait; the next ready fiber runs.
     Park,
     /// Its wait has ended and it is queued.
     Ready,
-    /// It begins to wait for the end of all other fibers, and runs them.
+    /// It begins to wait for all other fibers to end, and runs them.
     Drain,
-    /// Its wait is over and it goes on.
+    /// Its wait has ended and it continues.
     Unpark,
     /// The fiber has ended.
     End,
@@ -29,7 +29,7 @@ pub enum TraceEvent {
     Wake,
     /// A watcher begins to wait.
     Watch,
-    /// Its wait is over: with the events that its descriptor is ready for, or none if its time is up.
+    /// Its wait ended, with the events its descriptor is ready for, or none if its time elapsed.
     Due,
     /// It was cancelled, or its IO was closed or reopened.
     Unwatch,
@@ -41,26 +41,26 @@ impl TraceEvent {
     }
 }
 
-/// What an event happens to.
+/// What an event is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subject {
-    /// The fiber's address, or the watcher's; 0 for the loop.
+    /// The address of the fiber or watcher; 0 for the loop.
     pub fiber: usize,
     pub hook: &'static str,
     pub io_number: u64,
     pub events: u8,
 }
 
-/// A list with a limit: moments beyond it are counted and left out.
+/// A bounded list: moments beyond the limit are counted but not kept.
 #[derive(Debug)]
 pub struct Trace {
     start: Instant,
     limit: usize,
-    /// With nanoseconds since the beginning.
+    /// Each with its time in nanoseconds since the start.
     pub moments: Vec<(TraceEvent, u64, Subject)>,
-    /// Fibers made meanwhile, by their addresses, and where.
+    /// Fibers created during the trace: their addresses, and where.
     pub births: Vec<(usize, String)>,
-    /// How many moments were left out.
+    /// The number of moments not kept.
     pub lost: u64,
 }
 
@@ -75,7 +75,7 @@ impl Trace {
         }
     }
 
-    /// A fiber is made.
+    /// Records the creation of a fiber.
     pub fn birth(&mut self, fiber: ObjectRef, place: String) {
         if self.births.len() < self.limit {
             self.births.push((fiber.address(), place));
@@ -89,7 +89,7 @@ impl Trace {
             + places.sum::<usize>()
     }
 
-    /// Something happens to a fiber, a watcher or the loop.
+    /// Records an event of a fiber, a watcher or the loop.
     pub fn push(&mut self, event: TraceEvent, of: Subject) {
         if self.moments.len() == self.limit {
             self.lost += 1;

@@ -1,4 +1,4 @@
-//! A turn's half that never blocks: which fiber runs next, and which ones a poll wakes.
+//! The half of a turn that never blocks: which fiber runs next, and which fibers a poll wakes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::state::{
 };
 
 impl State {
-    /// Takes the next fiber of the ready queue, unless a poll is due.
+    /// Takes the next fiber from the ready queue, unless a poll is due.
     pub fn next_ready(&mut self) -> Next {
         if self.queue.is_empty() {
             return Next::Nothing;
@@ -30,8 +30,8 @@ impl State {
         }
     }
 
-    /// As [`State::next_ready`], if the entry that was taken is no fiber that can run: it is a watcher, or stale. One loop for both takes
-    /// 27 instructions more at each yield.
+    /// Continues [`State::next_ready`] if the entry taken is not a runnable fiber but a watcher, or is stale. A single loop
+    /// for both would take 27 more instructions per yield.
     fn next_after(&mut self, mut token: Token) -> Next {
         loop {
             if self.watchers.is_due(token) {
@@ -49,7 +49,8 @@ impl State {
         }
     }
 
-    /// Whether the next fiber was chosen by chance: if the order is shuffled, and a poll has just told which ones are ready.
+    /// Picks the next fiber at random, if the order is shuffled and a poll has just found which fibers are ready. Returns
+    /// whether it did.
     #[cold]
     fn chooses_next(&mut self) -> bool {
         let (fibers, watchers) = (&self.fibers, &self.watchers);
@@ -57,15 +58,15 @@ impl State {
             .choose(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
-    /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not. Not in
-    /// virtual time, where the order must not depend on the machine.
+    /// The time between polls is bounded by the number of resumes if fibers are quick, and by the clock if not. In virtual
+    /// time the clock is ignored, because the order must not depend on the machine.
     fn is_last_poll_too_old(&self) -> bool {
         self.queue.is_clock_check_due()
             && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
             && !self.event_loop.is_virtual()
     }
 
-    /// Polls without blocking: wakes each fiber that has got an event.
+    /// Polls without blocking, and wakes each fiber that got an event.
     pub fn poll_once(&mut self) -> std::io::Result<()> {
         self.queue.begin_poll();
         self.batching.on_poll();
@@ -93,10 +94,10 @@ impl State {
         Ok(())
     }
 
-    /// Ends the wait, or the time of the timeout, that the token names. Returns true if this call ended it.
+    /// Ends the wait, or expires the timeout, with this token. Returns whether it did.
     ///
-    /// If it is a fiber's innermost wait, or ends that, the fiber is queued.
-    #[inline(always)] // called for each event, and by each `unblock`
+    /// If that is a fiber's innermost wait, or ends it, the fiber is queued.
+    #[inline(always)] // runs for every event and every `unblock`
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
         let is_woken = self.fibers.wake(token, cause);
         if is_woken {
@@ -124,8 +125,8 @@ impl State {
         }
     }
 
-    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits. Whether a
-    /// fiber was queued for that.
+    /// Expires the timeout with this token, if its block is still running: its exception is raised where the block waits.
+    /// Returns whether a fiber was queued for that.
     pub fn expire_timeout(&mut self, token: Token) -> bool {
         let queued = self.fibers.expire(token);
         if let Some(wait) = queued {
@@ -134,7 +135,7 @@ impl State {
         queued.is_some()
     }
 
-    /// The fiber in which the timeout's block runs has been collected.
+    /// Called when the fiber running the timeout's block was collected.
     fn end_collected_timeout(&mut self, token: Token) -> bool {
         let is_ended = self.end_timeout(token);
         if is_ended {
@@ -145,29 +146,30 @@ impl State {
 
     // --- the ready queue -----------------------------------------------------------------------------------------
 
-    /// Queues a fiber that has not parked, behind the ready fibers. Nothing happens if it is queued.
+    /// Queues a fiber that has not parked behind the ready fibers. Does nothing if it is already queued.
     pub(super) fn enqueue(&mut self, slot: Slot) {
         if let Some(token) = self.fibers.queue(slot) {
             self.queue.push(token);
         }
     }
 
-    /// Queues a fiber that has not parked, before all queued fibers. Nothing happens if it is queued.
+    /// Queues a fiber that has not parked ahead of all queued fibers. Does nothing if it is already queued.
     pub fn enqueue_first(&mut self, slot: Slot) -> Option<Token> {
         let token = self.fibers.queue(slot)?;
         self.queue.push_first(token);
         Some(token)
     }
 
-    /// Queues a fiber that is about to give control away, if its wait is over: a finalizer or a trap handler may have waited since the
-    /// fiber looked at its wait, and then no event is left that would queue it. Its turn had come, so it goes before all queued fibers.
+    /// Queues a fiber that is about to give up control, if its wait has ended: a finalizer or trap handler may have waited
+    /// since the fiber last checked, so no further event would queue it. Its turn had come, so it goes ahead of all queued
+    /// fibers.
     pub(super) fn queue_if_over(&mut self, slot: Slot) {
         if self.fibers.may_run(slot) {
             self.enqueue_first(slot);
         }
     }
 
-    /// A fiber yields: it is queued behind the ready fibers.
+    /// Yields: queues the fiber behind the ready fibers.
     #[inline(always)]
     pub fn yield_now(&mut self, slot: Slot) -> Token {
         let wait = self.fibers.begin_yield(slot);
@@ -175,22 +177,23 @@ impl State {
         wait
     }
 
-    /// Whether a fiber that is about to yield polls first: all that were ready after the last poll have had their turn, or something is
-    /// to be raised. Otherwise [`State::next_ready`] says when a poll is due. In virtual time, where the order must not depend on
-    /// the machine, each yield polls.
+    /// Whether a fiber that is about to yield polls first: all fibers that were ready after the last poll have had their
+    /// turn, or something is to be raised. Otherwise [`State::next_ready`] decides when a poll is due. In virtual time each
+    /// yield polls, because the order must not depend on the machine.
     pub fn yields_with_poll(&self) -> bool {
         self.queue.is_round_over() || self.has_raises_from_outside() || self.event_loop.is_virtual()
     }
 
-    /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
+    /// Yields with low priority: queues the fiber behind the ready fibers and behind those that the next polls wake.
     pub fn yield_low_priority(&mut self, slot: Slot) -> Token {
         let wait = self.fibers.begin_yield(slot);
         self.queue.push_low_priority(wait);
         wait
     }
 
-    /// A fiber yields because a time slice is over. Fibers that have had a slice for themselves yield to all others. One that is
-    /// only the last of several in a slice takes its place in the line again: beside many ready fibers it would hardly ever run.
+    /// Yields because the time slice is spent. A fiber that had the slice to itself yields to all others. One that only
+    /// came last among several in the slice is queued normally; with low priority, it would hardly ever run beside many
+    /// ready fibers.
     pub fn yield_slice(&mut self, slot: Slot) -> Token {
         match self.queue.has_slice_for_itself() {
             true => self.yield_low_priority(slot),
@@ -198,12 +201,12 @@ impl State {
         }
     }
 
-    /// From now on chance decides which of the ready fibers runs next.
+    /// From now on, the next ready fiber is picked at random.
     pub fn shuffle(&mut self, seed: u64) {
         self.queue.shuffle(seed);
     }
 
-    /// A number that all choices so far have led to. `None` if the order is not shuffled.
+    /// A fingerprint of all choices so far; `None` if the order is not shuffled.
     pub fn shuffled(&self) -> Option<u64> {
         self.queue.shuffled()
     }
@@ -212,21 +215,21 @@ impl State {
         self.fibers[slot].queued
     }
 
-    /// Whether a fiber is ready that is not of low priority.
+    /// Whether a fiber that is not low-priority is ready.
     pub fn has_ready_fiber(&mut self) -> bool {
         let (fibers, watchers) = (&self.fibers, &self.watchers);
         self.queue
             .has(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
-    /// Whether no fiber can run but those of low priority.
+    /// Whether no fiber can run except low-priority ones.
     pub fn is_idle(&self) -> bool {
         self.queue.has_only_low_priority() && self.control.proxy_raises.is_empty()
     }
 
     // --- sleeping ------------------------------------------------------------------------------------------------
 
-    /// Begins a sleep in the kernel, unless a fiber can run or the wait of this one is over.
+    /// Begins a sleep in the kernel, unless a fiber can run or this one's wait has ended.
     pub fn begin_sleep(&mut self, slot: Slot, limit: Option<Duration>) -> Option<(Sleep, Handle)> {
         if !self.is_idle() || self.fibers.may_run(slot) {
             return None;
@@ -242,14 +245,14 @@ impl State {
         Some(sleep)
     }
 
-    /// The root fiber, if this is another one, which is about to sleep.
+    /// The root fiber, unless it is the fiber about to sleep.
     pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let sleeps = self.is_idle() && !self.fibers.may_run(slot);
         sleeps.then_some((root, self.fibers.get(root)?.fiber))
     }
 
-    /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.
+    /// Whether only an `unblock` can wake a fiber. The kernel may also make a watcher due, whose fiber may wake any other.
     fn only_unblock_helps(&self) -> bool {
         self.fibers.all_wait_for_unblock_only() && self.watchers.is_empty()
     }
@@ -261,14 +264,14 @@ impl State {
         self.trace_turn(TraceEvent::Wake);
     }
 
-    /// Ends the sleep of the scheduler's thread, if it sleeps.
+    /// Ends the sleep of the scheduler's thread, if it is asleep.
     pub fn wake_thread(&mut self) {
         if self.event_loop.wake_thread() {
             self.counters.wakeups += 1;
         }
     }
 
-    /// Whether the last sleep ended only because its time was up, and only an `unblock` can wake a fiber.
+    /// Whether the last sleep ended only because it timed out, while only an `unblock` can wake a fiber.
     pub fn may_be_deadlocked(&self) -> bool {
         self.event_loop.slept_idle() && self.is_idle() && self.only_unblock_helps()
     }

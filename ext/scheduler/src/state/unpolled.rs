@@ -1,7 +1,7 @@
-//! Waits for what the driver does not poll.
+//! Waits for descriptors that the driver cannot poll.
 //!
-//! A file that is always ready has no urgent data: no event ends such a wait. Windows polls sockets only, and a worker waits for pipes
-//! and consoles: it notifies the token of the wait.
+//! A file that is always ready has no urgent data, so no event ends a wait for that. On Windows only sockets can be polled:
+//! a worker waits for a pipe or console, and notifies the wait's token.
 
 use std::{fmt, io};
 
@@ -14,19 +14,19 @@ use crate::state::{
     wait_registration::{ReadinessWait, Watch},
 };
 
-/// Waits that go on at a time at most, each on a thread.
+/// The maximum number of such waits at a time, each on its own thread.
 const MAX_WAITS: usize = 4096;
 
-/// A worker that waits for a descriptor, and notifies the token of the wait. Dropping this ends it.
+/// A worker that waits for a descriptor and notifies the wait's token. Dropping this ends it.
 pub trait WorkerWait: fmt::Debug + Send {
     /// What the descriptor is ready for; empty until the worker knows.
     fn ready(&mut self) -> Ready;
 
-    /// Has the worker notify the token, and let go of the descriptor, before this returns.
+    /// Makes the worker notify the token and release the descriptor before this returns.
     fn end(&mut self) {}
 }
 
-/// Begins a wait for what the driver has refused with this error. `None` if it is always ready.
+/// Begins a wait for a descriptor that the driver refused with this error. `None` if it is always ready.
 pub type BeginWorkerWait =
     fn(&mut Pool, Watch, Token, io::Error) -> io::Result<Option<Box<dyn WorkerWait>>>;
 
@@ -39,7 +39,7 @@ pub struct Unpolled {
 }
 
 impl Unpolled {
-    /// From now on workers wait for what the driver refuses and this function accepts. They notify through the handle.
+    /// From now on, workers wait for what the driver refuses and this function accepts. They notify through the handle.
     pub fn wait_by_workers(&mut self, handle: Handle, begin: BeginWorkerWait) {
         let mut pool = Pool::new(handle);
         pool.limit(Limits {
@@ -51,13 +51,13 @@ impl Unpolled {
         self.workers = Some((begin, pool));
     }
 
-    /// A wait that no event ends.
+    /// Adds a wait that no event ends.
     pub fn push(&mut self, descriptor: Descriptor, token: Token) -> ReadinessWait {
         self.waits.push((descriptor, token, None));
         ReadinessWait::Unpolled
     }
 
-    /// Begins a wait of a worker for what the driver has refused. `None`: it is always ready.
+    /// Begins a worker's wait for a descriptor that the driver refused. `None` if it is always ready.
     #[cold]
     pub fn begin(
         &mut self,
@@ -75,7 +75,7 @@ impl Unpolled {
         }))
     }
 
-    /// Ends the waits with this token: what their descriptors were ready for.
+    /// Ends the waits with this token. Returns what their descriptors were ready for.
     pub fn end(&mut self, token: Token) -> Ready {
         let mut ready = Ready::EMPTY;
         self.waits.retain_mut(|(_, other, wait)| {
@@ -96,7 +96,8 @@ impl Unpolled {
 }
 
 impl State {
-    /// Begins a wait for what has no descriptor. `begin` gets the token to notify; `None`, and nothing begun, if it returns that.
+    /// Begins a wait for something without a descriptor. `begin` gets the token to notify; if it returns `None`, so does
+    /// this, and nothing is begun.
     pub fn begin_outside(
         &mut self,
         slot: Slot,
@@ -117,7 +118,7 @@ impl State {
         Some(token)
     }
 
-    /// The descriptor is about to be closed: no worker keeps it open. Its waits are notified.
+    /// Called when the descriptor is about to be closed: makes workers release it, and notifies its waits.
     pub fn end_worker_waits(&mut self, descriptor: Descriptor) {
         let waits = self.unpolled.waits.iter_mut();
         for (_, _, wait) in waits.filter(|(other, ..)| *other == descriptor) {
@@ -127,12 +128,13 @@ impl State {
         }
     }
 
-    /// The wait is over.
+    /// Ends the wait.
     pub fn end_outside(&mut self, token: Token) {
         self.unpolled.end(token);
     }
 
-    /// As [`State::begin_job`], on a thread of the workers that wait for what the driver refuses, because the work may wait for ever.
+    /// Like [`State::begin_job`], on one of the threads that wait for what the driver refuses, because the work may wait
+    /// forever.
     pub fn begin_unpolled_job<T: Send + 'static>(
         &mut self,
         slot: Slot,
@@ -150,7 +152,7 @@ impl State {
         job
     }
 
-    /// As [`Unpolled::wait_by_workers`], until the loop is closed.
+    /// Like [`Unpolled::wait_by_workers`], until the loop is closed.
     pub fn wait_by_workers(&mut self, begin: BeginWorkerWait) {
         if let Some(reactor) = &self.event_loop.reactor {
             self.unpolled.wait_by_workers(reactor.handle(), begin);

@@ -1,4 +1,4 @@
-//! A wait: what it is for, how far it is, and what is raised at its end.
+//! A wait: its purpose, its state, and what is raised when it ends.
 //!
 //! | wait         | what happens                         | wait after          |
 //! |--------------|--------------------------------------|---------------------|
@@ -12,24 +12,24 @@ use reactor::Token;
 
 use crate::state::object_ref::ObjectRef;
 
-/// Index of a fiber's record.
+/// The index of a fiber's record.
 pub type Slot = u32;
 
-/// The io number of a wait for several IO objects.
+/// The io number of a wait on several IO objects.
 pub const SEVERAL: u64 = u64::MAX;
 
 /// What a wait is for. The methods of [`Wait`] say which calls may end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Readiness of an IO object, with Ruby's mask of events, or of [`SEVERAL`]. `fiber_interrupt` ends it.
+    /// Readiness of an IO object with Ruby's event mask, or of [`SEVERAL`]. `fiber_interrupt` ends it.
     Readiness { io_number: u64, events: u8 },
-    /// Work in this process, on the descriptor of an IO object or on none (0). `fiber_interrupt` ends it.
+    /// Work in this process, on the descriptor of an IO object or none (0). `fiber_interrupt` ends it.
     Work { io_number: u64 },
-    /// A send that the driver carries out by the end of this turn. Only its own end or a kill ends it.
+    /// A send that the driver completes by the end of this turn. Only its completion or a kill ends it.
     Send,
     /// `block` and `kernel_sleep`. `unblock` ends it.
     Block {
-        /// The address of what `block` waits for; 0 for none. It is only compared.
+        /// The address of the object that `block` waits for; 0 for none. Only compared.
         blocker: usize,
         sleeps: bool,
         has_limit: bool,
@@ -37,14 +37,14 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// A wait that no hook begins, and that an `unblock` ends.
+    /// A wait not begun by a hook, which an `unblock` ends.
     pub const ANY_UNBLOCK: Self = Self::Block {
         blocker: 0,
         sleeps: false,
         has_limit: true,
     };
 
-    /// Whether neither an event nor a time of its own ends it: only an `unblock`, a kill or a timeout around it.
+    /// Whether only an `unblock`, a kill or a surrounding timeout ends it: not an event, and not a limit of its own.
     pub fn is_unblock_only(self) -> bool {
         match self {
             Self::Block { has_limit, .. } => !has_limit,
@@ -62,7 +62,7 @@ impl Purpose {
     }
 }
 
-/// The hook a fiber is parked in, for observers, for virtual time (`event_loop.rs`) and for the search for deadlocks (in Ruby).
+/// The hook in which a fiber is parked: for observers, virtual time (`event_loop.rs`) and the deadlock check (in Ruby).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitHook {
     Other,
@@ -81,7 +81,7 @@ impl WaitHook {
         self.waiting_name().trim_start_matches("waiting_")
     }
 
-    /// The statistic that counts the fibers parked in it.
+    /// The name of the statistic that counts fibers parked in this hook.
     pub fn waiting_name(self) -> &'static str {
         match self {
             Self::Io => "waiting_io",
@@ -92,12 +92,12 @@ impl WaitHook {
     }
 }
 
-/// The cause of a wait's end.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeCause {
-    /// A descriptor is ready (the reactor tells for which direction), or work is done.
+    /// A descriptor is ready (the reactor knows for what), or work is done.
     Ready,
-    /// The wait's own time is up.
+    /// The wait's own limit elapsed.
     Elapsed,
     /// `unblock`.
     Unblocked,
@@ -105,60 +105,61 @@ pub enum WakeCause {
     Interrupted,
 }
 
-/// How far a wait is.
+/// The state of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitState {
-    /// There is none: the fiber is in user code, or suspended by a transfer that the scheduler did not make.
+    /// Not waiting: the fiber is in user code, or suspended by a transfer that the scheduler did not make.
     Running,
     Parked,
-    /// It is over.
+    /// It has ended.
     Woken(WakeCause),
 }
 
 /// What a fiber raises or runs when it gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// Meant for the wait that goes on, and dropped with it.
+    /// Meant for the current wait, and dropped with it.
     Raise(ObjectRef),
-    /// Meant for a wait that only its own end may end, and kept for a later one.
+    /// Meant for a wait that only its own completion may end, and kept for a later one.
     Late(ObjectRef),
     Kill,
-    /// What is pending for the thread: see [`State::leave_interrupts_to_root`](crate::state::State::leave_interrupts_to_root).
+    /// The thread's pending interrupts: see
+    /// [`State::leave_interrupts_to_root`](crate::state::State::leave_interrupts_to_root).
     Interrupts,
 }
 
-/// The next step of a fiber that has control and polls its wait.
+/// The next step of a running fiber that polls its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStatus {
-    /// The wait goes on.
+    /// The wait continues.
     Waiting,
     Over(WakeCause),
     Raise(Pending),
-    /// A timeout has expired, and is raised.
+    /// A timeout has expired and is raised.
     TimedOut,
 }
 
-/// A fiber, by its slot and the wait number with which it began. A later fiber in the slot has another one.
+/// A fiber: its slot and its wait number at creation, which differs for later fibers in the slot.
 pub type FiberId = Token;
 
-/// A wait of a fiber, or the fiber's code that runs between two waits.
+/// A wait of a fiber, or the code it runs between two waits.
 #[derive(Debug)]
 pub struct Wait {
-    /// Every wait has one. What carries an older one (late readiness, a stale wake-up) is dropped.
+    /// Unique per wait. Anything carrying an older number (late readiness, a stale wake-up) is dropped.
     pub number: u32,
     pub state: WaitState,
-    /// Of no meaning while the fiber runs.
+    /// Meaningless while the fiber runs.
     pub(super) purpose: Purpose,
-    /// The one that is meant for this wait.
+    /// The exception meant for this wait.
     pub exception: Option<ObjectRef>,
-    /// The poll before it parked.
+    /// The time of the poll before it parked.
     pub parked_at: Option<Instant>,
-    /// No timeout ends it, because it closes an IO.
+    /// Timeouts do not end it, because it closes an IO.
     pub ignores_timeouts: bool,
 }
 
 impl Wait {
-    /// The code of a fiber that runs.
+    /// The state of a fiber that runs code.
     pub fn running(number: u32) -> Self {
         Self {
             number,
@@ -170,7 +171,7 @@ impl Wait {
         }
     }
 
-    /// Marks it as over. Returns true if it went on until now.
+    /// Marks the wait as ended. Returns whether it was parked until now.
     pub fn wake(&mut self, cause: WakeCause) -> bool {
         let goes_on = self.goes_on();
         if goes_on {
@@ -183,7 +184,7 @@ impl Wait {
         self.state == WaitState::Parked
     }
 
-    /// What it is for; `None` if the fiber runs.
+    /// Its purpose; `None` if the fiber runs.
     pub fn purpose(&self) -> Option<Purpose> {
         (self.state != WaitState::Running).then_some(self.purpose)
     }
@@ -192,7 +193,7 @@ impl Wait {
         self.purpose().map_or(WaitHook::Other, Purpose::hook)
     }
 
-    /// The IO object it waits for; [`SEVERAL`], or 0 for none.
+    /// The number of the IO object it waits for; [`SEVERAL`], or 0 for none.
     pub fn io_number(&self) -> u64 {
         match self.purpose() {
             Some(Purpose::Readiness { io_number, .. } | Purpose::Work { io_number }) => io_number,
@@ -200,7 +201,7 @@ impl Wait {
         }
     }
 
-    /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
+    /// Ruby's mask of the events it waits for; 0 if none, or if it waits for several objects.
     pub fn events(&self) -> u8 {
         match self.purpose() {
             Some(Purpose::Readiness { events, .. }) => events,
@@ -213,7 +214,7 @@ impl Wait {
         self.purpose().is_some_and(Purpose::is_unblock_only)
     }
 
-    /// Whether an exception for this IO object (0: for any) ends it.
+    /// Whether an exception for this IO object (0: any) ends it.
     pub fn ends_by_exception_for(&self, io_number: u64) -> bool {
         let number = match self.purpose {
             Purpose::Readiness { io_number, .. } | Purpose::Work { io_number } => io_number,
@@ -227,7 +228,7 @@ impl Wait {
         self.goes_on() && matches!(self.purpose, Purpose::Block { .. })
     }
 
-    /// Whether it is one for this object, if it is one for an `unblock`.
+    /// Whether this object is what it waits for an `unblock` of.
     pub fn is_blocked_by(&self, object: usize) -> bool {
         matches!(self.purpose, Purpose::Block { blocker, .. } if blocker == object)
     }

@@ -1,4 +1,4 @@
-//! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
+//! Waits for descriptors, for time and for an `unblock`, and the timeouts around them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::state::{
     wait::{Purpose, SEVERAL, WakeCause},
 };
 
-/// A descriptor, and the number of the IO object that has it.
+/// A descriptor, and the number of the IO object it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     pub descriptor: Descriptor,
@@ -27,21 +27,21 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadinessWait {
     Polled(WaitId),
-    /// The kernel does not poll the file, and has no event for it.
+    /// The kernel cannot poll the file, and reports no events for it.
     Unpolled,
-    /// The kernel does not poll it, so a worker waits.
+    /// The kernel cannot poll it, so a worker waits.
     ByWorker,
 }
 
-/// The events for which a descriptor that the kernel does not poll is ready.
+/// The events that a descriptor which the kernel cannot poll is ready for.
 pub fn ready_if_unpolled(interest: Interest) -> Interest {
     interest.without(Interest::PRIORITY).unwrap_or(interest)
 }
 
-/// The registrations of one wait, to be undone when it is over.
+/// The registrations of one wait, to undo when it ends.
 pub type Registered = (Token, ReadinessWait, Option<TimerId>);
 
-/// The registrations of a wait for several things.
+/// The registrations of a wait on several objects.
 #[derive(Debug)]
 pub struct RegisteredAny {
     token: Token,
@@ -49,7 +49,7 @@ pub struct RegisteredAny {
     timer: Option<TimerId>,
 }
 
-/// The outcome of beginning a wait for several things.
+/// The result of beginning a wait on several objects.
 #[derive(Debug)]
 pub enum BegunAny {
     Parked,
@@ -61,12 +61,12 @@ pub enum BegunAny {
 impl State {
     // --- descriptors ---------------------------------------------------------------------------------------------
 
-    /// Registers a wait with this token. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
-    /// urgent data.
+    /// Registers a wait with this token. `None` if the kernel cannot poll the descriptor, which is then always ready,
+    /// except for urgent data.
     ///
     /// # Errors
     ///
-    /// As [`Reactor::wait`](reactor::Reactor::wait).
+    /// See [`Reactor::wait`](reactor::Reactor::wait).
     pub(super) fn register(
         &mut self,
         watch: Watch,
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Undoes the registration: what the descriptor was ready for.
+    /// Undoes the registration. Returns what the descriptor was ready for.
     pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
         match (wait, self.event_loop.reactor.as_mut()) {
             (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
@@ -94,7 +94,8 @@ impl State {
         }
     }
 
-    /// Begins a wait for readiness. `None` if the descriptor is always ready; errors as [`Reactor::wait`](reactor::Reactor::wait).
+    /// Begins a wait for readiness. `None` if the descriptor is always ready. For errors see
+    /// [`Reactor::wait`](reactor::Reactor::wait).
     pub fn begin_readiness(
         &mut self,
         slot: Slot,
@@ -115,14 +116,14 @@ impl State {
         }
     }
 
-    /// Undoes the registrations of a wait: what the descriptor was ready for.
+    /// Undoes the registrations of a wait. Returns what the descriptor was ready for.
     pub fn end_readiness(&mut self, (token, wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
         self.unregister(token, wait)
     }
 
-    /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
-    /// `has_work` tells whether there is any.
+    /// Begins one wait on several descriptors. `on_token` gets its token, under which work reports its end; `has_work` says
+    /// whether there is any.
     pub fn begin_any(
         &mut self,
         slot: Slot,
@@ -164,7 +165,7 @@ impl State {
         (registered, begun)
     }
 
-    /// The wait is over. If its fiber has parked, it has ended before, and another one is the innermost.
+    /// Ends the wait. If its fiber has parked, it has already ended, and another one is innermost.
     pub fn end_any(&mut self, registered: RegisteredAny) {
         self.fibers.end_wait(registered.token);
         self.event_loop.cancel_timer(registered.timer);
@@ -173,7 +174,7 @@ impl State {
         }
     }
 
-    /// The tokens of all waits for the descriptor that have no answer.
+    /// The tokens of all unanswered waits for the descriptor.
     pub(super) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
@@ -181,7 +182,7 @@ impl State {
         tokens
     }
 
-    /// The reactor's record of the descriptor; `None` once closed.
+    /// The reactor's cached readiness of the descriptor; `None` once closed.
     pub fn cached_readiness(
         &self,
         descriptor: Descriptor,
@@ -191,7 +192,7 @@ impl State {
         Some(reactor.cached_readiness(descriptor, owner_id))
     }
 
-    /// Tells the reactor what a system call has seen.
+    /// Reports the outcome of a system call to the reactor.
     pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
         if let Some(reactor) = self.event_loop.reactor.as_mut() {
             reactor.attempted(watch.descriptor, watch.owner_id, watch.interest, attempt);
@@ -200,8 +201,8 @@ impl State {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, else `block`. Without a limit nothing else ends it. `None` if an
-    /// `unblock` has come already.
+    /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, otherwise `block`. Without a limit, nothing else ends
+    /// it. `None` if an `unblock` has already come.
     #[inline(always)]
     pub fn begin_block(
         &mut self,
@@ -220,24 +221,24 @@ impl State {
         Some(self.event_loop.timer(deadline, token))
     }
 
-    /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
+    /// Ends the wait of [`State::begin_block`] without parking. Returns whether an `unblock` had ended it.
     pub fn end_block(&mut self, slot: Slot) -> bool {
         let is_unblocked = self.fibers[slot].wake_cause() == Some(WakeCause::Unblocked);
         self.fibers.end_wait(self.fibers.wait_token(slot));
         is_unblocked
     }
 
-    /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
+    /// Begins a `block` in a forked child, where no driver runs: the caller polls [`State::is_blocked`].
     pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
         self.fibers.begin_wait(slot, Purpose::ANY_UNBLOCK)
     }
 
-    /// Whether the wait with this token goes on.
+    /// Whether the wait with this token is still parked.
     pub fn is_blocked(&self, token: Token) -> bool {
         self.fibers.parked(token.index()) == Some(token)
     }
 
-    /// Begins a timeout around a block of Ruby code. Without a limit, it expires by [`State::expire_timeout`] only.
+    /// Begins a timeout around a block of Ruby code. Without a limit, only [`State::expire_timeout`] makes it expire.
     pub fn begin_timeout(
         &mut self,
         slot: Slot,
@@ -251,13 +252,13 @@ impl State {
         token
     }
 
-    /// The scheduler did not make the fiber, which has this number: it may be collected while the block runs, and the timeout
-    /// ends with it.
+    /// Allows a fiber that the scheduler did not create, with this number, to be collected while the block runs; the
+    /// timeout then ends with it.
     pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
         self.fibers[token.index()].set_collectable(token.generation(), fiber_number);
     }
 
-    /// Sets the limit of a timeout whose block goes on anew, unless it has expired.
+    /// Restarts the limit of a timeout whose block is running, unless it has expired.
     pub fn limit_timeout(&mut self, token: Token, limit: Option<Duration>) {
         let deadline = self.event_loop.deadline(limit);
         let home = self.fibers.get_mut(token.index());
@@ -269,7 +270,7 @@ impl State {
         timeout.timer = self.event_loop.timer(deadline, token);
     }
 
-    /// The block has ended: nothing is raised after it. Whether the timeout was known.
+    /// Called when the block has ended: nothing is raised after it. Returns whether the timeout was known.
     pub fn end_timeout(&mut self, token: Token) -> bool {
         let timer = self.fibers.end_timeout(token);
         self.event_loop.cancel_timer(timer.flatten());

@@ -1,13 +1,13 @@
-//! Watchers: waits for a descriptor that no fiber makes. Each starts a fresh fiber when it is over.
+//! Watchers: waits for a descriptor without a fiber. Each starts a new fiber when it ends.
 //!
 //! | state   | what happens                                | state after | besides |
 //! |---------|---------------------------------------------|-------------|---------|
 //! | -       | it begins                                   | waiting     | a number of its own |
-//! | waiting | its descriptor is ready, or its time is up  | due         | queued in the order of fibers |
-//! | waiting | it is cancelled, or its IO object is closed | -           | its number is old |
-//! | due     | its turn comes                              | -           | its fiber starts; its number is old |
-//! | due     | it is cancelled                             | -           | its number is old, so the queue's entry is dropped |
-//! | -       | an event or a turn comes for an old number  | -           | dropped |
+//! | waiting | its descriptor is ready, or its time elapses | due        | queued in order with the fibers |
+//! | waiting | it is cancelled, or its IO object is closed | -           | its number becomes stale |
+//! | due     | its turn comes                              | -           | its fiber starts; its number becomes stale |
+//! | due     | it is cancelled                             | -           | its number becomes stale, so its queue entry is dropped |
+//! | -       | an event or a turn comes for a stale number | -           | dropped |
 
 use reactor::{Interest, TimerId, Token};
 
@@ -19,12 +19,12 @@ use crate::state::{
 #[derive(Clone, Copy, Debug)]
 pub struct WatcherRecord {
     pub object: ObjectRef,
-    /// The IO, or the object with `to_io`, that is watched. The watcher object does not refer to it, because each minor collection
-    /// would mark an old object that refers to an IO.
+    /// The watched IO, or object with `to_io`. The watcher object does not refer to it, because each minor collection would
+    /// mark an old object that refers to an IO.
     pub io: ObjectRef,
     pub io_number: u64,
     pub interest: Interest,
-    /// The end of all fibers does not wait for it.
+    /// Draining does not wait for it.
     pub is_transient: bool,
     pub progress: WatcherProgress,
     pub timer: Option<TimerId>,
@@ -33,7 +33,7 @@ pub struct WatcherRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherProgress {
     Waiting(Option<ReadinessWait>),
-    /// With what its descriptor is ready for; `None`: its time is up.
+    /// Holds what its descriptor is ready for; `None` if its time elapsed.
     Due(Option<Interest>),
 }
 
@@ -59,7 +59,7 @@ impl Watchers {
         self.records.get_mut(token)
     }
 
-    /// Ends a watcher: from now on its token is old.
+    /// Ends a watcher; its token becomes stale.
     pub fn remove(&mut self, token: Token) -> Option<WatcherRecord> {
         let record = self.records.remove(token)?;
         self.lasting -= usize::from(!record.is_transient);
@@ -113,7 +113,7 @@ mod tests {
         assert!(watchers.is_empty());
     }
 
-    /// Of the 700 bytes that an idle connection may take: `docs/performance.md` has the sum.
+    /// Part of the 700 bytes that an idle connection may take: `docs/performance.md` has the sum.
     #[test]
     fn a_watcher_takes_few_bytes() {
         assert!(size_of::<Option<WatcherRecord>>() <= 64);

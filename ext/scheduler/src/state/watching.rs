@@ -1,4 +1,4 @@
-//! `on_ready`: waits for descriptors that no fiber makes.
+//! `on_ready`: waits for descriptors without a fiber.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::state::{
     watchers::{WatcherProgress, WatcherRecord},
 };
 
-/// A watcher that is to begin.
+/// A watcher to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct NewWatcher {
     pub object: ObjectRef,
     pub io: ObjectRef,
     pub watch: Watch,
     pub limit: Option<Duration>,
-    /// The end of all fibers does not wait for it.
+    /// Draining does not wait for it.
     pub is_transient: bool,
-    /// Bytes lie in a buffer of the IO object: the kernel need not be asked.
+    /// The IO object's buffer holds bytes, so it is ready without asking the kernel.
     pub is_buffered: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct NewWatcher {
 pub struct DueWatcher {
     pub object: ObjectRef,
     pub io: ObjectRef,
-    /// The events for which the descriptor is ready; `None`: its time was up.
+    /// The events for which the descriptor is ready; `None` if its time elapsed.
     pub ready: Option<Interest>,
 }
 
@@ -40,7 +40,8 @@ pub struct DueWatcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunWatcher {
     pub token: Token,
-    /// The kernel polls the descriptor, or a worker waits for it. Otherwise it is always ready, but not for urgent data.
+    /// Whether the kernel polls the descriptor or a worker waits for it. Otherwise it is always ready, except for urgent
+    /// data.
     pub is_polled: bool,
 }
 
@@ -49,7 +50,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// As [`reactor::Reactor::wait`].
+    /// See [`reactor::Reactor::wait`].
     pub fn begin_watcher(&mut self, new: NewWatcher) -> std::io::Result<BegunWatcher> {
         let interest = new.watch.interest;
         let token = self.watchers.insert(WatcherRecord {
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// The watcher's wait is over: its fiber starts after the fibers that are ready now.
+    /// Makes a watcher due: its fiber starts after the fibers that are ready now.
     fn make_due(&mut self, token: Token, ready: Option<Interest>) {
         let events = ready.map_or(0, Interest::bits);
         self.trace_watcher(TraceEvent::Due, token, events);
@@ -115,7 +116,7 @@ impl State {
         }
     }
 
-    /// An event has come for a watcher. It is dropped if the watcher does not wait any more.
+    /// Handles an event for a watcher, unless the watcher no longer waits.
     #[cold]
     pub(super) fn on_watcher_event(&mut self, event: Event) {
         let token = event.token;
@@ -132,7 +133,7 @@ impl State {
         self.make_due(token, ready.or((!is_elapsed).then_some(record.interest)));
     }
 
-    /// Undoes the registrations of a watcher: what its descriptor was ready for.
+    /// Undoes the registrations of a watcher. Returns what its descriptor was ready for.
     fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
         match record.progress {
@@ -157,7 +158,8 @@ impl State {
         }
     }
 
-    /// The fiber of a watcher is about to get control from `from`. Returns its slot; the caller issues the write barrier.
+    /// Called when a watcher's fiber is about to get control from `from`. Returns its slot; the caller issues the write
+    /// barrier.
     pub fn add_fiber_of_watcher(
         &mut self,
         from: Slot,
@@ -173,7 +175,7 @@ impl State {
 
     // --- their end -----------------------------------------------------------------------------------------------
 
-    /// Ends a watcher without a fiber; `None` if its fiber has started, or if it has ended before.
+    /// Ends a watcher without starting a fiber; `None` if its fiber has started or it has already ended.
     pub fn end_watcher(&mut self, token: Token) -> Option<ObjectRef> {
         self.trace_watcher(TraceEvent::Unwatch, token, 0);
         let record = self.watchers.remove(token)?;
@@ -181,7 +183,7 @@ impl State {
         Some(record.object)
     }
 
-    /// Records what happens to a watcher, if a trace is on.
+    /// Records a watcher event, if a trace is on.
     fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
         if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.records().get(token)) {
             let subject = Subject {
@@ -194,7 +196,7 @@ impl State {
         }
     }
 
-    /// Ends the first watcher at this place of the table or after it. Returns it with the place.
+    /// Ends the first watcher at or after this place in the table. Returns it with its place.
     pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
         let (place, token) = self.watchers.records().next_from(place)?;
         Some((place, self.end_watcher(token)?))
@@ -218,21 +220,21 @@ impl State {
         tokens
     }
 
-    /// The watchers of this IO object, also those that are due. It takes time for each watcher that there is.
+    /// All watchers of this IO object, including due ones. Takes time proportional to the number of watchers.
     pub fn all_watchers_of(&self, io_number: u64) -> Vec<Token> {
         let of_it = self.watchers.records().iter();
         let of_it = of_it.filter(|(_, record)| record.io_number == io_number);
         of_it.map(|(token, _)| token).collect()
     }
 
-    // --- looking -------------------------------------------------------------------------------------------
+    // --- observing -----------------------------------------------------------------------------------------------
 
-    /// Whether every fiber made by `Fiber.schedule` has ended, and every watcher that is not transient.
+    /// Whether every fiber created by `Fiber.schedule`, and every watcher that is not transient, has ended.
     pub fn is_drained(&self) -> bool {
         self.fibers.live() == 0 && self.watchers.lasting() == 0
     }
 
-    /// Whether all fibers that were alive when the scheduler began to cancel them have ended.
+    /// Whether all fibers that were alive when cancelling began have ended.
     pub fn cancelled_have_ended(&self) -> bool {
         self.control.cancelled_have_ended()
     }

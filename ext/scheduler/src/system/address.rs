@@ -1,4 +1,4 @@
-//! What getaddrinfo(3) is asked, and what it answers.
+//! Arguments and results of getaddrinfo(3).
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ pub struct Hints {
     pub flags: c_int,
 }
 
-/// One of its answers; `bytes` is a struct sockaddr.
+/// One result; `bytes` is a struct sockaddr.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub family: c_int,
@@ -20,7 +20,7 @@ pub struct Address {
     pub bytes: Vec<u8>,
 }
 
-/// Why there is no answer: EAI_*, and errno for EAI_SYSTEM, else 0.
+/// Why the lookup failed: EAI_*, and for EAI_SYSTEM also errno (otherwise 0).
 #[derive(Clone, Copy, Debug)]
 pub struct Unresolved {
     pub code: c_int,

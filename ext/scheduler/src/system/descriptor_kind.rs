@@ -1,28 +1,28 @@
-//! What is behind a descriptor, as far as it decides how to read and write without blocking.
+//! What a descriptor refers to, as far as it decides how to read and write without blocking.
 
 /// How to read from and write to a descriptor without blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DescriptorKind {
-    /// TCP, or a stream of the Unix domain: recv(2), send(2) with MSG_DONTWAIT. A short count means drained, unless urgent data,
-    /// passed descriptors or the credentials of another sender end the call. recv(2) does not tell of these, and calls that do
-    /// are dearer, so the selector learns it (`src/selector/registration.rs`).
+    /// TCP, or a Unix stream socket: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the call
+    /// was cut short by urgent data, passed descriptors or another sender's credentials. recv(2) does not report these, and
+    /// calls that do are slower, so the selector learns it (`src/selector/registration.rs`).
     StreamSocket,
-    /// The same calls. A short count means nothing: datagrams, packets, and streams that keep boundaries (SCTP).
+    /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,
-    /// Pipe or FIFO: preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise. A short count means drained, unless the pipe
-    /// keeps packets (O_DIRECT of pipe(2)), of which only the writing end tells.
+    /// A pipe or FIFO: preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise. A short count means drained, except in
+    /// packet mode (O_DIRECT in pipe(2)), which only the writing end can query.
     Pipe,
-    /// read(2), write(2) of a memory device (null, zero, full, random).
+    /// read(2) and write(2) on a memory device (null, zero, full, random).
     NeverBlocks,
-    /// Terminals and other devices. Without O_NONBLOCK poll(2) is asked first.
+    /// Terminals and other devices. Without O_NONBLOCK, poll(2) is called first.
     PollFirst,
-    /// Regular files, directories, block devices: a call may take long, and never answers "would block".
+    /// Regular files, directories, block devices: a call may take long, and never fails with "would block".
     File,
-    /// A regular file that lives in memory (tmpfs): read(2), write(2), which never block.
+    /// A regular file in memory (tmpfs): read(2) and write(2) never block.
     MemoryFile,
-    /// A pipe that a call found empty when a short count had said so, and so most likely keeps no packets. If it does, the selector
-    /// learns it as with sockets.
+    /// A pipe that a call found empty after a short count said so, and so most likely is not in packet mode. If it is, the
+    /// selector learns it, as with sockets.
     StreamPipe,
 }
 
@@ -38,7 +38,7 @@ impl DescriptorKind {
         Self::StreamPipe,
     ];
 
-    /// The inverse of [`DescriptorKind::bits`]; bits above the lowest three are ignored.
+    /// The inverse of [`DescriptorKind::bits`]; only the lowest three bits count.
     pub fn from_bits(bits: u64) -> Self {
         Self::ALL[(bits & 7) as usize]
     }
@@ -48,12 +48,12 @@ impl DescriptorKind {
         self as u64
     }
 
-    /// Whether read(2) and write(2) never block and are short work.
+    /// Whether read(2) and write(2) are quick and never block.
     pub fn never_blocks(self) -> bool {
         matches!(self, Self::NeverBlocks | Self::MemoryFile)
     }
 
-    /// Whether a short count tells that the kernel has no more.
+    /// Whether a short count means that the kernel has no more.
     pub fn short_means_drained(self) -> bool {
         self == Self::StreamSocket || self.is_pipe()
     }

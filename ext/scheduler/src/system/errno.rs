@@ -2,15 +2,15 @@
 
 use std::io;
 
-/// The number that C's `errno` would have, and an exception of Ruby's (`Errno::EAGAIN::Errno`).
+/// The number that C's `errno` and Ruby's exceptions (`Errno::EAGAIN::Errno`) use.
 ///
-/// Where the system has other codes, `os_error` of the platform translates them.
+/// On systems with other codes, the platform's `os_error` translates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Errno(i32);
 
 impl Errno {
-    /// It would block. (Windows has another number for it than for a lack of threads, EAGAIN.)
+    /// The call would block. (Windows uses another number for a lack of threads, EAGAIN.)
     pub const AGAIN: Self = Self(libc::EWOULDBLOCK);
     pub const BADF: Self = Self(libc::EBADF);
     pub const CANCELED: Self = Self(libc::ECANCELED);

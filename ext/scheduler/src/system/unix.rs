@@ -1,4 +1,4 @@
-//! Unix: the system calls of the kernel.
+//! Unix system calls.
 
 pub mod child_process;
 pub mod descriptor;

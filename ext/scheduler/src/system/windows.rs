@@ -1,4 +1,4 @@
-//! Windows: the C run-time's functions for what Ruby gives to them, Winsock's, and those of the kernel.
+//! Windows: functions of the C run-time for what Ruby uses them for, of Winsock, and of the kernel.
 
 pub mod child_process;
 mod console;

@@ -1,4 +1,4 @@
-//! One test for each row of the tables in `state/fiber`.
+//! One test per row of the tables in `state/fiber`.
 
 use std::ops::{Deref, DerefMut};
 
@@ -91,7 +91,7 @@ fn wake(record: &mut Fiber, cause: WakeCause) -> bool {
     record.wake(number, cause)
 }
 
-/// Under a number that is this much older than that of the wait.
+/// Dequeues under a number `age` older than the wait's.
 fn dequeue(record: &mut Fiber, age: u32) -> bool {
     let number = record.wait.number - age;
     record.dequeue(number)
@@ -187,7 +187,7 @@ fn a_running_fiber_is_queued_once() {
     assert!(!record.is_suspended());
 }
 
-// An interruption. `State::interrupt` asks for the kind of the wait; its tests are in `state/interruption`.
+// Interruptions. `State::interrupt` also checks the kind of wait; its tests are in `state/interruption`.
 
 #[test]
 fn a_parked_fiber_that_is_killed_ends_its_wait() {
@@ -245,7 +245,7 @@ fn an_unblock_after_a_timeout_has_expired_is_not_lost() {
     assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.take_status());
 }
 
-// What the fiber does when it has control
+// When the fiber runs again
 
 #[test]
 fn an_unblocked_fiber_goes_on_whatever_is_pending() {

@@ -1,4 +1,4 @@
-//! Names of fibers that outlive the fibers, and the owner of a fiber: the one on whose behalf it runs.
+//! Fiber ids, which outlive the fibers, and for each fiber the one for which it runs: its resumer.
 
 use super::FiberTable;
 use crate::state::{
@@ -8,7 +8,7 @@ use crate::state::{
 };
 
 impl FiberTable {
-    /// The fiber that is in this slot now.
+    /// The id of the fiber now in this slot.
     pub fn id(&self, slot: Slot) -> FiberId {
         FiberId::new(slot, self[slot].born)
     }
@@ -19,18 +19,18 @@ impl FiberTable {
         record.filter(|record| record.born == id.generation())
     }
 
-    /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
+    /// The fiber for which this one runs: itself, unless another fiber resumed it.
     pub fn owner_or_self(&self, slot: Slot) -> FiberId {
         let owner = self[slot].owner;
         owner.unwrap_or_else(|| self.id(slot))
     }
 
-    /// The fiber on whose behalf this one runs, if that is another one and has not ended.
+    /// The record of the fiber that resumed this one, if any, unless it has ended.
     pub fn owner(&self, slot: Slot) -> Option<&FiberRecord> {
         self.by_id(self[slot].owner?)
     }
 
-    /// Notes on whose behalf a fiber runs that the scheduler did not make, and in which a hook has begun.
+    /// Records for which fiber this one runs. Called when a hook begins in a fiber that the scheduler did not create.
     pub fn set_owner(&mut self, slot: Slot, owner: Option<FiberId>) {
         let owner = owner.filter(|owner| owner.index() != slot && self.by_id(*owner).is_some());
         self.leave_owner(slot);
@@ -45,7 +45,7 @@ impl FiberTable {
         }
     }
 
-    /// The fiber runs on behalf of its owner no more.
+    /// The fiber no longer runs for another one.
     pub(super) fn leave_owner(&mut self, slot: Slot) {
         if let Some(owner) = self.owner_mut(slot) {
             let is_it = |entry: &StrandEntry| matches!(entry, StrandEntry::Resumed { fiber, .. } if *fiber == slot);
@@ -61,7 +61,7 @@ impl FiberTable {
         Some(&mut self[owner.index()])
     }
 
-    /// The fibers that run on behalf of this one, and the number of its wait in the middle of which it has resumed each.
+    /// The fibers that run for this one, each with the number of the wait during which it was resumed.
     fn resumed(&self, slot: Slot) -> impl Iterator<Item = (&FiberRecord, u32)> {
         let strand = self[slot].strand();
         strand.iter().filter_map(|entry| match entry {
@@ -70,17 +70,17 @@ impl FiberTable {
         })
     }
 
-    /// Whether a trap handler waits in the middle of the wait of a fiber that runs on behalf of this one.
+    /// Whether a trap handler is running in a fiber that runs for this one.
     pub(super) fn has_handler_on_behalf(&self, slot: Slot) -> bool {
         self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
-    /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
+    /// Whether this fiber has resumed one that is parked. Control can then only be given to that one.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
         self.resumed(slot).any(|(record, _)| record.wait.goes_on())
     }
 
-    /// Whether a trap handler has resumed another fiber in the middle of this one's wait, and that fiber is parked or queued.
+    /// Whether a trap handler resumed another fiber during this one's wait, and that fiber is parked or queued.
     pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
         let (record, mut resumed) = (&self[slot], self.resumed(slot));
         let waits_for_it = |(resumed, during): (&FiberRecord, u32)| {
@@ -89,8 +89,8 @@ impl FiberTable {
         record.is_in_wait() && resumed.any(waits_for_it)
     }
 
-    /// Whether a fiber's wait is over, and no entry of the ready queue will give it control. A fiber that waits for one that a trap
-    /// handler has resumed needs no entry.
+    /// Whether a fiber's wait has ended but no ready-queue entry will run it. A fiber that waits for one resumed by a trap
+    /// handler needs no entry.
     pub(in crate::state) fn has_stranded(&self) -> bool {
         let mut slots = 0..self.records.len() as Slot;
         slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))

@@ -1,4 +1,4 @@
-//! What moves in and out of the strands of fibers: see `state/strand.rs`.
+//! Moves entries in and out of the fibers' strands: see `state/strand.rs`.
 
 use reactor::{TimerId, Token};
 
@@ -13,7 +13,7 @@ use crate::state::{
 impl FiberTable {
     // --- covered waits and code ----------------------------------------------------------------------------------
 
-    /// Something begins in the middle of the fiber's wait, if it is in one.
+    /// Covers the fiber's current wait, if any, because something begins during it.
     #[cold]
     pub(super) fn cover(&mut self, slot: Slot) {
         let record = &mut self[slot];
@@ -28,7 +28,7 @@ impl FiberTable {
         self.waiting_for_unblock_only -= usize::from(is_counted);
     }
 
-    /// The innermost wait or timeout has ended: what it has covered goes on.
+    /// The innermost wait or timeout has ended, so what it covered continues.
     #[cold]
     pub(super) fn uncover(&mut self, slot: Slot) {
         let record = &mut self[slot];
@@ -47,13 +47,13 @@ impl FiberTable {
         }
     }
 
-    /// A trap handler or a finalizer runs in the middle of the fiber's code. The timeouts around that code are not raised in the
+    /// A trap handler or finalizer runs in the middle of the fiber's code. Timeouts around that code are not raised in the
     /// handler's wait, which has begun or is about to.
     pub fn cover_code(&mut self, slot: Slot) {
         self[slot].push_entry(StrandEntry::Code);
     }
 
-    /// The waits of the fiber, the innermost first.
+    /// The fiber's waits, innermost first.
     pub fn waits(&self, slot: Slot) -> impl Iterator<Item = (Token, &Wait)> {
         let record = &self[slot];
         let covered = record.strand().iter().rev();
@@ -73,7 +73,7 @@ impl FiberTable {
         waits.find(|(own, _)| *own == token).map(|(_, wait)| wait)
     }
 
-    /// The same, to note something for it.
+    /// Like [`FiberTable::wait`], mutably.
     pub fn wait_mut(&mut self, token: Token) -> Option<&mut Wait> {
         let (slot, number) = (token.index(), token.generation());
         let record = self.get_mut(slot)?;
@@ -91,12 +91,12 @@ impl FiberTable {
 
     // --- timeouts ------------------------------------------------------------------------------------------------
 
-    /// The token of a timeout whose block is about to begin: [`FiberTable::begin_timeout`] follows.
+    /// The token of a timeout whose block is about to begin; call [`FiberTable::begin_timeout`] next.
     pub fn timeout_token(&mut self, slot: Slot) -> Token {
         Token::new(slot, self[slot].next_number())
     }
 
-    /// The block of a timeout begins.
+    /// Called when the block of a timeout begins.
     pub fn begin_timeout(&mut self, token: Token, raise: TimeoutError, timer: Option<TimerId>) {
         self.cover(token.index());
         self[token.index()].push_entry(StrandEntry::Timeout(Timeout {
@@ -108,7 +108,8 @@ impl FiberTable {
         }));
     }
 
-    /// The block has ended: nothing is raised after it, even if the timeout has expired. Its timer, if the timeout is known.
+    /// Called when the block has ended: nothing is raised after it, even if the timeout has expired. Returns its timer if
+    /// the timeout is known.
     pub fn end_timeout(&mut self, token: Token) -> Option<Option<TimerId>> {
         let record = self.get_mut(token.index())?;
         let number = token.generation();
@@ -123,9 +124,9 @@ impl FiberTable {
         Some(timeout.timer)
     }
 
-    /// Its time has come, for the first time. If the fiber that is to raise it is parked and not queued yet, it is to be queued under
-    /// this token. The wait goes on until that fiber has control, because only code in the fiber can find out whether it runs in a
-    /// handler: by trying to lock a mutex.
+    /// Called when the timeout elapses for the first time. If the fiber that is to raise it is parked and not queued,
+    /// returns the token under which to queue it. The wait stays parked until that fiber runs, because only code in the
+    /// fiber can find out whether it runs in a handler: by trying to lock a mutex.
     pub fn expire(&mut self, token: Token) -> Option<Token> {
         let home = self.get_mut(token.index())?;
         let is_suspended = home.is_suspended();
@@ -152,8 +153,8 @@ impl FiberTable {
         Some(Token::new(slot, number))
     }
 
-    /// The outermost expired timeout that is to be raised in the innermost wait of the fiber: it is in the strand of this fiber, or of
-    /// one that is suspended and runs on its behalf, at this place.
+    /// The outermost expired timeout due in the fiber's innermost wait, as slot and index in that slot's strand: this
+    /// fiber's, or that of a suspended fiber that runs for it.
     pub fn due_timeout(&self, slot: Slot) -> Option<(Slot, usize)> {
         let strand = self[slot].strand();
         let above = strand
@@ -171,13 +172,13 @@ impl FiberTable {
         })
     }
 
-    /// Whether the fiber is parked, and an expired timeout ends the wait.
+    /// Whether the fiber is parked and an expired timeout ends its wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = &self[slot];
         record.wait.goes_on() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
     }
 
-    /// Takes the outermost expired timeout of the fiber: what it raises.
+    /// Takes what the fiber's outermost expired timeout raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
         let (home, place) = self.due_timeout(slot)?;
         let StrandEntry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
@@ -187,7 +188,8 @@ impl FiberTable {
         Some(timeout.raise)
     }
 
-    /// The fiber goes on without a wait of its own, but may have resumed one that waits: [`FiberTable::next_indirect`] finds out.
+    /// The fiber continues without a wait of its own, but may have resumed one that waits; [`FiberTable::next_indirect`]
+    /// checks.
     pub(super) fn note_indirect(&mut self, fiber: FiberId) {
         if !self.indirect.contains(&fiber) {
             self.indirect.push(fiber);
@@ -199,18 +201,18 @@ impl FiberTable {
         !self.indirect.is_empty()
     }
 
-    /// The next fiber in which an expired timeout has to be raised from outside, because it has resumed another one that is parked. The
-    /// VM passes the exception on to that one.
+    /// The next fiber in which an expired timeout must be raised from outside, because it has resumed one that is parked.
+    /// The VM passes the exception on to that one.
     pub fn next_indirect(&mut self) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;
         while let Some(id) = self.indirect.get(place).copied() {
             let is_suspended = self.by_id(id).is_some_and(FiberRecord::is_suspended);
             if is_suspended && self.has_handler_on_behalf(id.index()) {
-                place += 1; // it is raised after the handler
+                place += 1; // raised after the handler
                 continue;
             }
             self.indirect.swap_remove(place);
-            // If it is parked, queued or covered, the fiber raises it by itself when it gets control.
+            // If the fiber is parked, queued or covered, it raises the timeout itself when it runs.
             if is_suspended && self.due_timeout(id.index()).is_some() {
                 return Some((id.index(), self[id.index()].fiber));
             }
@@ -218,7 +220,7 @@ impl FiberTable {
         None
     }
 
-    /// A fiber is about to park. The one that has resumed it may have an expired timeout, which it did not raise before.
+    /// Called when a fiber is about to park: its resumer may have an expired timeout that it has not raised.
     pub fn note_indirect_owner(&mut self, slot: Slot) {
         let owner = self.owner(slot);
         if owner.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {

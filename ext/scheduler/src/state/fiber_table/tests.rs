@@ -1,4 +1,4 @@
-//! The fiber table: numbers, owners, waits.
+//! The fiber table: numbers, resumers, waits.
 
 use reactor::Token;
 
@@ -71,7 +71,7 @@ fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
     assert!(!table.all_wait_for_unblock_only());
     table.begin_wait(second, UNLIMITED);
     assert!(table.all_wait_for_unblock_only());
-    let handlers = table.begin_wait(second, READINESS); // in the middle of the other wait
+    let handlers = table.begin_wait(second, READINESS); // during the other wait
     assert!(!table.all_wait_for_unblock_only());
     table.end_wait(handlers);
     assert!(table.all_wait_for_unblock_only());

@@ -1,4 +1,4 @@
-//! Fibers that the scheduler did not make, and that are collected inside a timeout.
+//! Fibers that the scheduler did not create, collected inside a timeout.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ fn suspended(state: &mut State, owner: usize, number: usize) -> (Slot, Token) {
     (slot, timeout)
 }
 
-/// A hook begins and ends in this fiber.
+/// Begins and ends a hook in this fiber.
 fn goes_on(state: &mut State, number: usize) {
     let slot = state.enter(fiber(number)).unwrap().slot;
     state.leave(slot);
 }
 
-/// A fiber of the scheduler's own that has control, and its number.
+/// A running fiber created by the scheduler, and its number.
 fn owner(state: &mut State) -> usize {
     scheduled(state, 9);
     goes_on(state, 9);
     9
 }
 
-/// The fiber in which this timeout began has been collected, and its end was told.
+/// The fiber in which this timeout began was collected, and the scheduler was told.
 fn collect(state: &mut State, token: Token) {
     let handle = state.event_loop.weak_handle().unwrap().upgrade().unwrap();
     handle.notify(token).unwrap();
@@ -47,7 +47,7 @@ fn timers(state: &State) -> u64 {
     rows.find(|(name, _)| *name == "timers").unwrap().1
 }
 
-// One test for each row of `FiberRecord::collectable`
+// One test per row of `FiberRecord::collectable`
 
 #[test]
 fn a_fiber_suspended_inside_a_timeout_is_not_kept() {

@@ -1,4 +1,4 @@
-//! Pins, virtual time, deadlocks, marking, and what observers see.
+//! Descriptors in use, virtual time, deadlocks, marking, and what observers see.
 
 use std::{
     sync::mpsc,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::state::{State, object_ref::ObjectRef, trace::Trace, wait::WaitHook};
 
-// --- jobs, pins, virtual time, garbage ---------------------------------------------------------------------------
+// --- jobs, descriptors in use, virtual time, garbage -------------------------------------------------------------
 
 #[test]
 fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {

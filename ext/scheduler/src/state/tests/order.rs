@@ -1,4 +1,4 @@
-//! Which fiber runs next, and which one an error reaches.
+//! Which fiber runs next, and which fiber an error reaches.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn only_a_fiber_with_a_slice_for_itself_gets_low_priority() {
     state.poll_once().unwrap();
     resume(&mut state, light);
     resume(&mut state, heavy);
-    state.yield_slice(heavy); // the time was spent by both
+    state.yield_slice(heavy); // both spent the time
     state.yield_now(other);
     resume(&mut state, heavy);
     state.yield_now(light);
@@ -250,8 +250,8 @@ fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
     assert!(!state.fibers.waits_for_parked(resumed));
 }
 
-/// A finalizer or a trap handler has waited in a fiber that polls, and its wait is over, when it gives control away: to raise in the
-/// root fiber, to let that one run what is pending for the thread, or because the VM goes to another fiber.
+/// A finalizer or trap handler waited in a polling fiber whose wait has ended by the time it gives up control: to raise in
+/// the root fiber, to let the root fiber run pending interrupts, or because the VM switches to another fiber.
 #[test]
 fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
     let ways: [fn(&mut State, Slot, Slot); 3] = [

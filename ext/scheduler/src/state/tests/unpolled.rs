@@ -1,4 +1,4 @@
-//! Waits of workers for what the driver refuses.
+//! Worker waits for descriptors that the driver refuses.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::state::{
 const REFUSED: Descriptor = 1 << 20;
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Its worker is done at once.
+/// Its worker finishes at once.
 #[derive(Debug)]
 struct Done(Job<()>);
 

@@ -41,7 +41,7 @@ fn a_stale_token_wakes_no_later_wait() {
     let slot = scheduled(&mut state, 1);
     let registered = park_on(&mut state, slot, 5);
     script.report(5, Ready::READABLE);
-    // Something else ends the wait before the poll that brings the event.
+    // Something else ends the wait before the poll that reports the event.
     end_wait(&mut state, slot);
     block(&mut state, slot);
     state.poll_once().unwrap();

@@ -1,15 +1,15 @@
-//! Child processes: how to learn that one has ended or stopped, and leave its status to `Process.wait`.
+//! Child processes: learning that one has ended or stopped, leaving its status to `Process.wait`.
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::system::errno::Errno;
 
-/// Bits of Process.wait's flags, see wait(2).
+/// The bits of Process.wait's flags; see wait(2).
 const UNTRACED: i32 = libc::WUNTRACED;
 const CONTINUED: i32 = libc::WCONTINUED;
 
-/// A descriptor that is readable once the child has ended (pidfd_open(2)); `None` if there is no process with this number, or if the
-/// kernel cannot do it.
+/// A descriptor that becomes readable when the child ends (pidfd_open(2)); `None` if there is no such process, or the
+/// kernel does not support it.
 #[cfg(target_os = "linux")]
 pub fn pidfd(pid: i32) -> Option<i32> {
     use rustix::process::{PidfdFlags, pidfd_open};
@@ -19,14 +19,14 @@ pub fn pidfd(pid: i32) -> Option<i32> {
     Some(descriptor.into_raw_fd())
 }
 
-/// `None`, because only Linux has them.
+/// `None`: only Linux has them.
 #[cfg(not(target_os = "linux"))]
 pub fn pidfd(_: i32) -> Option<i32> {
     None
 }
 
-/// Blocks until Process.wait(pid, flags) would have an answer, and takes nothing (waitid(2) with WNOWAIT). Returns early after a
-/// signal, and at once when there is no such child.
+/// Blocks until Process.wait(pid, flags) would return, without reaping (waitid(2) with WNOWAIT). Returns early after a
+/// signal, and at once if there is no such child.
 pub fn await_change(pid: i32, flags: i32) -> Result<(), Errno> {
     let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     options.set(WaitIdOptions::STOPPED, flags & UNTRACED != 0);
@@ -42,12 +42,12 @@ pub fn await_change(pid: i32, flags: i32) -> Result<(), Errno> {
     }
 }
 
-/// A call when a child has ended. Dropping it takes the call back.
+/// A callback for when a child ends. Dropping it cancels the callback.
 #[derive(Debug)]
 pub struct Exit(std::convert::Infallible);
 
 impl Exit {
-    /// `None`: there is no such call; see [`pidfd`] and [`await_change`].
+    /// `None`: not available here; see [`pidfd`] and [`await_change`].
     pub fn then(_pid: i32, _ended: impl Fn() + Send + Sync + 'static) -> Option<Self> {
         None
     }

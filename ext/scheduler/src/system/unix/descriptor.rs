@@ -1,4 +1,4 @@
-//! A descriptor by its number: polled, asked, closed.
+//! A descriptor by its number: readiness, flags, size, closing.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -8,17 +8,18 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::system::errno::Errno;
 
-/// A descriptor that Ruby has named.
+/// A descriptor named by Ruby.
 ///
-/// It may be closed since, by another fiber, and its number reused. Then a call fails, or is made on another file, as it would be if
-/// Ruby made it: no memory depends on it. While a worker uses a descriptor, it is pinned.
+/// Another fiber may have closed it, and its number may have been reused. A call then fails, or acts on another file, just
+/// as it would in plain Ruby; memory safety does not depend on it. While a worker uses a descriptor, it is marked as in
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor(RawFd);
 
 impl Descriptor {
     /// # Safety
     ///
-    /// The number is not negative, and its IO object, or other owner, lets the caller use the descriptor.
+    /// The number is not negative, and its IO object, or whoever else owns it, allows the caller to use the descriptor.
     pub const unsafe fn new(number: RawFd) -> Self {
         Self(number)
     }
@@ -27,7 +28,7 @@ impl Descriptor {
         self.0
     }
 
-    /// The core's name of it.
+    /// The core's name for it.
     pub const fn polled(self) -> reactor::Descriptor {
         self.0
     }
@@ -35,17 +36,17 @@ impl Descriptor {
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the number is not -1, and its owner lets us use it: see `new`.
+        // SAFETY: the number is not -1, and its owner allows us to use it: see `new`.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
-/// Closes a socket or a pipe. False, and nothing done, for a close that may block: a file with data that must be written, and a socket
-/// that lingers (SO_LINGER in socket(7)). As in Ruby itself, an error is not reported, because the descriptor is gone either way.
+/// Closes a socket or pipe. Returns false and does nothing if the close may block: for a file with unwritten data, or a
+/// socket that lingers (SO_LINGER in socket(7)). Like Ruby, it ignores errors, because the descriptor is gone either way.
 ///
 /// # Safety
 ///
-/// Its owner has given it up.
+/// The descriptor's owner has given it up.
 pub unsafe fn close_unless_blocking(descriptor: Descriptor) -> bool {
     let is_instant = match rustix::net::sockopt::socket_linger(descriptor) {
         Ok(linger) => linger.is_none(),
@@ -53,7 +54,7 @@ pub unsafe fn close_unless_blocking(descriptor: Descriptor) -> bool {
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo),
     };
     if is_instant {
-        // SAFETY: the caller has it closed.
+        // SAFETY: the caller guarantees that the owner has given it up.
         unsafe { rustix::io::close(descriptor.0) };
     }
     is_instant
@@ -64,7 +65,7 @@ pub fn is_nonblocking(descriptor: Descriptor) -> bool {
     rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// EAGAIN unless the descriptor polls as ready now.
+/// EAGAIN unless poll(2) reports the descriptor as ready now.
 pub fn check_ready(descriptor: Descriptor, interest: Interest) -> Result<(), Errno> {
     match reactor::poll_now(descriptor.polled(), interest) {
         Ok(Some(_)) => Ok(()),

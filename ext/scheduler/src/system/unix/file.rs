@@ -1,27 +1,28 @@
-//! Regular files: transfers that do not wait for the disk, and reading into the page cache what is not there.
+//! Regular files: transfers that do not wait for the disk, and filling the page cache.
 
 use rustix::fs::SeekFrom;
 
 use crate::system::{descriptor::Descriptor, errno::Errno, kind::DescriptorKind, nowait};
 
-/// Beyond it an offset is negative for the kernel. pread(2) and pwrite(2) refuse it; to preadv2(2), -1 is the current position.
+/// The kernel takes offsets beyond this as negative. pread(2) and pwrite(2) refuse them; for preadv2(2), -1 means the
+/// current position.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Whether a short count ends a transfer of a regular file. Here it only means that the next page is not in the page cache.
 pub const SHORT_IS_END: bool = false;
 
-/// One byte in each of these pieces is read to bring a range into the page cache, because the disk delivers larger ones.
+/// To bring a range into the page cache, one byte in each piece of this size is read: the disk delivers larger pieces.
 const POPULATE_STEP: u64 = 32 << 10;
 
-/// One byte in each of these pieces is read to find out whether a range is there, because the kernel reads ahead further.
+/// To find out whether a range is cached, one byte in each piece of this size is read: the kernel reads ahead further.
 const CACHED_STEP: usize = 64 << 10;
 
-/// The most that one system call of a worker reads, because a kernel that is not preemptible (PREEMPT_NONE) lets the loop's
-/// thread go on only at the end of a call (`bench/NOTES.md`, "Which file reads go to a worker").
+/// The most that a worker reads with one system call: a non-preemptible kernel (PREEMPT_NONE) lets the loop's thread run
+/// only at the end of a call (`bench/NOTES.md`, "Which file reads go to a worker").
 const READ_PIECE: usize = 128 << 10;
 
-/// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
-/// any other kind, as read(2) and pread(2). EINVAL for an offset beyond `i64::MAX`, as a negative one is.
+/// Reads from a regular file at `offset`, or at its current position: EAGAIN if the data is not in the page cache. Other
+/// kinds are read as by read(2) and pread(2). EINVAL for offsets above `i64::MAX`, as for negative ones.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -37,7 +38,7 @@ pub fn read(
     }
 }
 
-/// Writes to a regular file likewise: EAGAIN if that might take long.
+/// Writes to a regular file in the same way: EAGAIN if it might take long.
 pub fn write(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -53,7 +54,7 @@ pub fn write(
     }
 }
 
-/// The current position when a transfer begins. Only where a transfer counts other bytes than the file has, it is asked for.
+/// The position when a transfer begins. Only queried on platforms where a transfer's byte count may differ from the file's.
 #[derive(Clone, Copy, Debug)]
 pub struct Start;
 
@@ -61,17 +62,17 @@ pub const fn start(_: Descriptor) -> Start {
     Start
 }
 
-/// Moves the current position back by what a transfer has taken since: the next one gets it.
+/// Moves the current position back by what a transfer has read, so that the next one gets it.
 pub fn put_back(descriptor: Descriptor, _: Start, count: usize) {
     _ = seek_by(descriptor, -(count as i64));
 }
 
-/// Moves the current position, and tells where it is then.
+/// Moves the current position and returns the new one.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     Ok(rustix::fs::seek(descriptor, SeekFrom::Current(distance))?)
 }
 
-/// Whether the range, up to the end of the file, is in the page cache, as far as a byte in each piece tells.
+/// Whether the range, up to the end of the file, is in the page cache, judging by one byte per piece.
 pub fn is_cached(descriptor: Descriptor, offset: u64, length: usize) -> bool {
     let last = std::iter::once(length.saturating_sub(1));
     let places = (0..length).step_by(CACHED_STEP).chain(last);
@@ -87,8 +88,8 @@ pub fn is_cached(descriptor: Descriptor, offset: u64, length: usize) -> bool {
     true
 }
 
-/// Brings the range into the page cache and waits until it is there: by reading a byte here and there, which copies next
-/// to nothing. The kernel is asked for `ahead` bytes from `offset` on, or for twice the range if that is more.
+/// Brings the range into the page cache and waits for it, by reading single bytes, which copies next to nothing. Asks the
+/// kernel for `ahead` bytes from `offset`, or for twice the range if that is more.
 pub fn populate_page_cache(
     descriptor: Descriptor,
     offset: u64,
@@ -112,16 +113,16 @@ pub fn populate_page_cache(
             Ok(0) => break,
             Ok(_) => place += POPULATE_STEP,
             Err(Errno::INTR) => {}
-            Err(_) if place > offset => break, // the next read that comes so far meets it again
+            Err(_) if place > offset => break, // the read that gets here will meet it again
             Err(errno) => return Err(errno),
         }
     }
     Ok(())
 }
 
-/// Reads from `offset` on until the memory is full or the file ends, for as long as it takes.
+/// Reads from `offset` until the memory is full or the file ends, however long it takes.
 ///
-/// At the first byte that is not in the page cache, the kernel is asked for all that is missing, and for as much again.
+/// At the first byte that is not in the page cache, the kernel is asked for everything missing and as much again.
 pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let (mut kind, mut done) = (DescriptorKind::File, 0);
     while done < bytes.len() {
@@ -136,7 +137,7 @@ pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Resul
                 let missing = 2 * (bytes.len() - done) as u64;
                 nowait::advise_will_need(descriptor, place, missing);
             }
-            Err(_) if done > 0 => break, // the next read that comes so far meets it again
+            Err(_) if done > 0 => break, // the read that gets here will meet it again
             Err(errno) => return Err(errno),
         }
     }
@@ -155,7 +156,7 @@ mod tests {
         let descriptor = Descriptor::of(&file);
         let longest = usize::MAX;
         assert_eq!(populate_page_cache(descriptor, 0, longest, 0), Ok(()));
-        assert!(is_cached(descriptor, 0, longest)); // and this ends
+        assert!(is_cached(descriptor, 0, longest)); // must terminate
     }
 
     #[test]

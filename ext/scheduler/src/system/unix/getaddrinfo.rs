@@ -1,4 +1,4 @@
-//! getaddrinfo(3). It blocks, so a worker of the pool calls it.
+//! getaddrinfo(3). It blocks, so a pool worker calls it.
 #![allow(unsafe_code)]
 
 use std::{
@@ -8,14 +8,14 @@ use std::{
 
 pub use crate::system::address::{Address, Hints, Unresolved};
 
-/// Asks the resolver. Blocks for as long as the resolver takes; any thread may call it.
+/// Queries the resolver, blocking as long as it takes. Any thread may call it.
 pub fn getaddrinfo(
     host: Option<&CStr>,
     service: Option<&CStr>,
     hints: &Hints,
 ) -> Result<Vec<Address>, Unresolved> {
     let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: numbers and pointers, for which zero means "not given".
+    // SAFETY: consists of numbers and pointers, for which zero means "not given".
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     wanted.ai_family = hints.family;
     wanted.ai_socktype = hints.socktype;
@@ -23,17 +23,17 @@ pub fn getaddrinfo(
     wanted.ai_flags = hints.flags;
     let mut list = ptr::null_mut();
     let (code, errno) = loop {
-        // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
+        // SAFETY: NUL-terminated strings, and a place for the list, all alive during the call.
         let code =
             unsafe { libc::getaddrinfo(pointer(host), pointer(service), &wanted, &mut list) };
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        // A signal has interrupted one of its calls.
+        // A signal interrupted one of its calls.
         if code != libc::EAI_SYSTEM || errno != libc::EINTR {
             break (code, errno);
         }
     };
     if code != 0 {
-        // A resolver module that is configured and not installed is "no such name", as in Ruby: [ruby-list:49420].
+        // A resolver module that is configured but not installed counts as "no such name", as in Ruby: [ruby-list:49420].
         let missing = cfg!(target_os = "linux") && errno == libc::ENOENT;
         return Err(match code {
             libc::EAI_SYSTEM if missing => Unresolved {
@@ -46,7 +46,7 @@ pub fn getaddrinfo(
     }
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: the list is ours until it is freed below; each entry has an address of the length it says.
+    // SAFETY: we own the list until it is freed below; each entry has an address of the stated length.
     while let Some(entry) = unsafe { next.as_ref() } {
         let (address, length) = (entry.ai_addr.cast::<u8>(), entry.ai_addrlen as usize);
         found.push(Address {
@@ -58,13 +58,13 @@ pub fn getaddrinfo(
         });
         next = entry.ai_next;
     }
-    // SAFETY: it came from getaddrinfo, and nothing refers to it any more.
+    // SAFETY: the list came from getaddrinfo, and nothing refers to it any more.
     unsafe { libc::freeaddrinfo(list) };
     Ok(found)
 }
 
-/// Whether /etc/hosts has an address of this family for a host. If so, the lookup needs no network, unless nsswitch.conf asks another
-/// service first.
+/// Whether /etc/hosts has an address of this family for the host. The lookup then needs no network, unless nsswitch.conf
+/// puts another service first.
 pub fn is_in_hosts_file(host: &CStr, family: c_int) -> bool {
     let text = std::fs::read("/etc/hosts").unwrap_or_default();
     is_in_hosts(&text, host.to_bytes(), family)
@@ -87,7 +87,7 @@ fn is_in_hosts(text: &[u8], host: &[u8], family: c_int) -> bool {
 
 /// gai_strerror(3).
 pub fn error_message(code: c_int) -> String {
-    // SAFETY: a text that is never freed.
+    // SAFETY: the string is never freed.
     let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
     text.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Asks the kernel what is behind a descriptor.
+//! Asks the kernel what a descriptor refers to.
 
 use rustix::{
     fs::{Dev, FileType, major, minor},
@@ -8,10 +8,10 @@ use rustix::{
 pub use crate::system::descriptor_kind::DescriptorKind;
 use crate::system::{descriptor::Descriptor, nowait};
 
-/// The kind of what is behind the descriptor, and its inode number: hardly ever that of another file, be it a socket, a pipe or one with
-/// a name.
+/// The kind of file behind the descriptor, and its inode number, which is hardly ever shared with another socket, pipe or
+/// named file.
 pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
-    // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
+    // The kind is kept for the IO. It must not depend on a shortage of memory, so the call is retried once.
     let stat = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor));
     let Ok(stat) = stat else {
         return (DescriptorKind::PollFirst, None);
@@ -38,14 +38,14 @@ impl DescriptorKind {
         false
     }
 
-    /// As [`Descriptor::polled`].
+    /// See [`Descriptor::polled`].
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         descriptor.polled()
     }
 }
 
-/// Whether a socket is a stream that keeps no boundaries: TCP, or of the Unix domain. Linux tells of the protocol, so one call is enough
-/// for TCP and UDP. Sockets of the Unix domain have none.
+/// Whether a socket is a stream without message boundaries: TCP, or a Unix socket. Linux reports the protocol, so one call
+/// is enough for TCP and UDP. Unix sockets have no protocol.
 fn is_stream_of_bytes(socket: Descriptor) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -60,8 +60,8 @@ fn is_stream_of_bytes(socket: Descriptor) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
-/// Whether it is one of the devices null, zero, full, random and urandom of Linux: major 1, and these minors. Others of this major
-/// wait: kmsg (11) for the kernel's next message.
+/// Whether it is one of Linux's devices null, zero, full, random and urandom: major 1 with these minors. Others of this
+/// major may wait: kmsg (11) for the kernel's next message.
 fn never_waits(device: Dev) -> bool {
     const MINORS: [u32; 5] = [3, 5, 7, 8, 9];
     cfg!(target_os = "linux") && major(device) == 1 && MINORS.contains(&minor(device))
@@ -72,7 +72,7 @@ pub fn is_socket(descriptor: Descriptor) -> bool {
     sockopt::socket_type(descriptor).is_ok()
 }
 
-/// Whether it is the path of a FIFO: opening one blocks until its other end is opened.
+/// Whether the path is a FIFO, whose opening blocks until its other end is opened.
 pub fn is_fifo(path: Vec<u8>) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }

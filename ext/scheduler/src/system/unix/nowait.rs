@@ -1,5 +1,5 @@
-//! Calls that promise not to block: preadv2(2) and pwritev2(2) with RWF_NOWAIT, and more that only Linux has. Elsewhere reads
-//! and writes answer EOPNOTSUPP, and the caller polls first.
+//! Calls guaranteed not to block: preadv2(2) and pwritev2(2) with RWF_NOWAIT, and others that only Linux has. Elsewhere
+//! reads and writes return EOPNOTSUPP, and the caller polls first.
 #![cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use {
 
 use crate::system::{descriptor::Descriptor, errno::Errno};
 
-/// Of preadv2(2).
+/// The flag for preadv2(2) and pwritev2(2).
 #[cfg(target_os = "linux")]
 const CURRENT_POSITION: u64 = u64::MAX;
 
@@ -46,10 +46,11 @@ pub fn write(descriptor: Descriptor, bytes: &[u8], offset: Option<u64>) -> Resul
     Err(Errno::OPNOTSUPP)
 }
 
-/// The terminal behind the descriptor, opened once more without blocking. `None` if it is no terminal.
+/// Opens the terminal behind the descriptor again, non-blocking. `None` if it is no terminal.
 ///
 /// A terminal (the slave of a pseudo-terminal) that polls as writable may still block, because each line feed becomes two
-/// bytes on the way. Setting O_NONBLOCK on the descriptor itself would change it for every process that shares the description.
+/// bytes on the way. Setting O_NONBLOCK on the descriptor itself would affect every process that shares the open file
+/// description.
 pub fn reopened_terminal(descriptor: Descriptor) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
@@ -65,7 +66,7 @@ pub fn reopened_terminal(descriptor: Descriptor) -> Option<OwnedFd> {
     None
 }
 
-/// posix_fadvise(2) with POSIX_FADV_WILLNEED. Errors are ignored, because nothing depends on it.
+/// posix_fadvise(2) with POSIX_FADV_WILLNEED. Errors are ignored: it is only a hint.
 pub fn advise_will_need(descriptor: Descriptor, offset: u64, length: u64) {
     #[cfg(target_os = "linux")]
     let _ = fadvise(
@@ -76,7 +77,7 @@ pub fn advise_will_need(descriptor: Descriptor, offset: u64, length: u64) {
     );
 }
 
-/// Whether the file lives in memory: on tmpfs, ramfs or hugetlbfs. See statfs(2).
+/// Whether the file is in memory: on tmpfs, ramfs or hugetlbfs. See statfs(2).
 pub fn lives_in_memory(descriptor: Descriptor) -> bool {
     #[cfg(target_os = "linux")]
     {

@@ -1,10 +1,10 @@
-//! Errors of system calls as numbers of C: they are these already.
+//! System call errors as C's numbers, which they already are here.
 
 use std::io;
 
 use crate::system::errno::Errno;
 
-/// EIO for an error that no system call has reported.
+/// EIO for errors that no system call reported.
 impl From<&io::Error> for Errno {
     fn from(error: &io::Error) -> Self {
         error.raw_os_error().map_or(Self::IO, Self::new)

@@ -1,7 +1,7 @@
-//! One attempt to read or write that does not block, whatever kind of descriptor it is.
+//! One non-blocking attempt to read or write, for any kind of descriptor.
 //!
-//! If the kernel offers a call that cannot block, the file is not asked first whether it is ready. The O_NONBLOCK flag is never
-//! changed, because other processes may share it.
+//! Where the kernel has a call that cannot block, readiness is not checked first. O_NONBLOCK is never changed, because
+//! other processes may share the flag.
 
 use std::{io, time::Duration};
 
@@ -16,13 +16,13 @@ use crate::system::{
     terminal_timeout::{read_limit, unpaused_size},
 };
 
-/// Without waiting, and without SIGPIPE. Apple has no flag for the latter, and Ruby's own handler ignores the signal.
+/// Without blocking and without SIGPIPE. Apple has no flag for the latter, where Ruby's own handler ignores the signal.
 #[cfg(not(target_vendor = "apple"))]
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 #[cfg(target_vendor = "apple")]
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 
-/// The most that is copied between two questions whether other fibers are ready: about 40 us.
+/// The most to copy before checking whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
 
 /// Which of the events the descriptor is ready for now: poll(2).
@@ -34,8 +34,8 @@ pub fn poll_now(
     reactor::poll_now(descriptor.polled(), interest)
 }
 
-/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits for nothing: unlike recv(2),
-/// read(2) then takes no datagram.
+/// Reads what is available: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from what never blocks.
+/// A read of 0 bytes waits for nothing: unlike recv(2), read(2) then consumes no datagram.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -78,7 +78,8 @@ pub fn read(
     }
 }
 
-/// Writes what fits: bytes, EAGAIN if nothing does; at most [`SLICE`] of what never blocks. A write of nothing waits for nothing.
+/// Writes what fits: a byte count, or EAGAIN if nothing fits; at most [`SLICE`] to what never blocks. A write of 0 bytes
+/// waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     if bytes.is_empty() {
         return Ok(rustix::io::write(descriptor, bytes)?);
@@ -115,12 +116,12 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
     }
 }
 
-/// A device that polls as writable is taken to accept this much without blocking. The master of a pseudo-terminal does.
+/// A device that polls as writable is assumed to accept this much without blocking. The master of a pseudo-terminal does.
 fn device_chunk(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(32)]
 }
 
-/// A pipe that polls as writable takes this much without blocking: PIPE_BUF, see pipe(7).
+/// A pipe that polls as writable accepts this much without blocking: PIPE_BUF, see pipe(7).
 fn pipe_chunk(bytes: &[u8]) -> &[u8] {
     const PIPE_BUF: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
     &bytes[..bytes.len().min(PIPE_BUF)]

@@ -1,4 +1,4 @@
-//! Waits and writes by workers: there are none, because the kernel polls all that is not always ready.
+//! Worker waits and writes: none here, because the kernel can poll everything that is not always ready.
 
 use std::{convert::Infallible, io};
 
@@ -11,21 +11,21 @@ use crate::system::{descriptor::Descriptor, errno::Errno};
 pub struct Wait(Infallible);
 
 impl Wait {
-    /// A wait for what the core has refused with this error. `None` for what is always ready.
+    /// Creates a wait for what the core refused with this error. `None` for what is always ready.
     ///
     /// # Errors
     ///
-    /// `refused`, if it is nothing that can be waited for otherwise.
+    /// `refused`, if there is no other way to wait for it.
     pub fn new(_: Polled, _: Interest, refused: io::Error) -> io::Result<Option<Self>> {
         Err(refused)
     }
 
-    /// Blocks until it is ready, or [`Wait::end`] is called: what it is ready for.
+    /// Blocks until it is ready or [`Wait::end`] is called. Returns what it is ready for.
     pub fn block(&self) -> io::Result<Ready> {
         match self.0 {}
     }
 
-    /// Ends the block, or the next one.
+    /// Ends the current block, or the next one.
     pub fn end(&self) {
         match self.0 {}
     }
@@ -41,12 +41,13 @@ impl Write {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Blocks until all is written, or [`Write::end`] is called. How many bytes have been written; an error if none has.
+    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error if
+    /// there were none.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.0 {}
     }
 
-    /// Ends the block, or the next one.
+    /// Ends the current block, or the next one.
     pub fn end(&self) {
         match self.0 {}
     }

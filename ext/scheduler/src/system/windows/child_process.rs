@@ -1,4 +1,4 @@
-//! Child processes: handles that are signalled once they have ended. Their status is left to `Process.wait`.
+//! Child processes: handles that are signalled when one has ended. Their status is left to `Process.wait`.
 #![allow(unsafe_code)]
 
 use std::{
@@ -22,10 +22,10 @@ use windows_sys::Win32::{
     },
 };
 
-/// The most that one call waits for, MAXIMUM_WAIT_OBJECTS, without the event by which Ruby interrupts it.
+/// The most handles that one call can wait for: MAXIMUM_WAIT_OBJECTS, less the event by which Ruby interrupts it.
 const MOST: usize = 63;
 
-/// Milliseconds after which to look for children that have begun since.
+/// Milliseconds after which to check for children started since.
 const UNTIL_NEXT_LOOK: u32 = 100;
 
 /// `None`: a process has no descriptor.
@@ -37,7 +37,7 @@ pub const fn pidfd(_: i32) -> Option<i32> {
 #[derive(Debug)]
 pub struct Children {
     processes: Vec<OwnedHandle>,
-    /// Milliseconds to wait at most.
+    /// The maximum wait in milliseconds.
     pub limit: u32,
 }
 
@@ -64,10 +64,10 @@ impl Children {
     }
 }
 
-/// A call when a child has ended, by a thread of Windows' that waits for many. Dropping it takes the call back.
+/// A callback for when a child ends, run by a Windows thread that waits for many. Dropping it cancels the callback.
 pub struct Exit {
     wait: HANDLE,
-    /// Kept until the wait is over.
+    /// Kept open until the wait ends.
     _process: OwnedHandle,
     _ended: Box<Ended>,
 }
@@ -78,14 +78,14 @@ impl Exit {
     /// `None` if there is no such child.
     pub fn then(pid: i32, ended: impl Fn() + Send + Sync + 'static) -> Option<Self> {
         unsafe extern "system" fn call(ended: *mut c_void, _: bool) {
-            // SAFETY: it lives until the wait is over.
+            // SAFETY: it lives until the wait ends.
             let ended = unsafe { &*ended.cast::<Ended>() };
             ended();
         }
         let process = open(u32::try_from(pid).ok()?)?;
         let (mut wait, ended): (_, Box<Ended>) = (ptr::null_mut(), Box::new(Box::new(ended)));
         let (handle, place) = (process.as_raw_handle(), ptr::from_ref(&*ended).cast());
-        // SAFETY: an open process, and a call with a place, which both stay until the wait is over.
+        // SAFETY: an open process and a callback with its data, which both stay valid until the wait ends.
         let code = unsafe {
             RegisterWaitForSingleObject(
                 &mut wait,
@@ -106,12 +106,12 @@ impl Exit {
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        // SAFETY: a wait of ours. It returns when no call is being made.
+        // SAFETY: one of our waits. It returns only when no callback is running.
         unsafe { UnregisterWaitEx(self.wait, INVALID_HANDLE_VALUE) };
     }
 }
 
-// SAFETY: the handle of a wait may be used by any thread.
+// SAFETY: any thread may use the handle of a wait.
 unsafe impl Send for Exit {}
 
 impl fmt::Debug for Exit {
@@ -121,16 +121,16 @@ impl fmt::Debug for Exit {
 }
 
 fn open(pid: u32) -> Option<OwnedHandle> {
-    // SAFETY: any number may be asked for.
+    // SAFETY: any process number may be passed.
     let process = unsafe { OpenProcess(PROCESS_SYNCHRONIZE, 0, pid) };
-    // SAFETY: fresh, and nobody else's.
+    // SAFETY: newly opened, and owned by nobody else.
     (!process.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(process) })
 }
 
-/// The numbers of the processes that this one has begun, and that have not ended.
+/// The numbers of the processes that this one started and that have not ended.
 fn children_of(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
-    // SAFETY: the snapshot is fresh, and closed when it is dropped.
+    // SAFETY: the snapshot is new, and closed when dropped.
     let snapshot = unsafe {
         let snapshot = CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0);
         if snapshot.is_null() || snapshot == INVALID_HANDLE_VALUE {
@@ -142,7 +142,7 @@ fn children_of(parent: u32) -> Vec<u32> {
         dwSize: size_of::<PROCESSENTRY32W>() as u32,
         ..Default::default()
     };
-    // SAFETY: a snapshot of processes, and an entry that tells its size.
+    // SAFETY: a process snapshot, and an entry that states its size.
     let mut has_entry = unsafe { Process32FirstW(snapshot.as_raw_handle(), &mut entry) };
     while has_entry != 0 {
         if entry.th32ParentProcessID == parent {

@@ -1,5 +1,5 @@
-//! What is typed at the console. A read of it ends with a line, so a worker makes it. What it has read lies here until a fiber takes it:
-//! a fiber that has gone meanwhile loses nothing. A process has one console.
+//! Console input. A read of the console ends with a line, so a worker makes it. What it read is kept here until a fiber
+//! takes it, so nothing is lost if the fiber has gone meanwhile. A process has one console.
 #![allow(unsafe_code)]
 
 use std::{
@@ -20,7 +20,7 @@ use crate::system::{descriptor::Descriptor, errno::Errno, file::is_text, windows
 #[derive(Debug, Default)]
 struct Input {
     bytes: VecDeque<u8>,
-    /// Ctrl-Z has been typed at the beginning of a line.
+    /// Whether Ctrl-Z was typed at the beginning of a line.
     is_ended: bool,
 }
 
@@ -37,7 +37,7 @@ pub fn has_input() -> bool {
     !input().is_idle()
 }
 
-/// Takes what a worker has read: 0 at the end, EAGAIN if nothing is there.
+/// Takes what a worker has read: 0 at the end, EAGAIN if there is nothing.
 pub fn take(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     descriptor.handle()?;
     let mut input = input();
@@ -64,7 +64,7 @@ impl Input {
     }
 }
 
-/// Reads a line, unless there is one that nobody has taken. Blocks until then, or until it is stopped.
+/// Reads a line, unless one is waiting to be taken. Blocks until there is one, or until it is stopped.
 pub fn fill(console: HANDLE, stop: &Stop) -> io::Result<()> {
     let mut line = [0; 8192];
     while !stop.pause(0) && input().is_idle() {
@@ -72,7 +72,7 @@ pub fn fill(console: HANDLE, stop: &Stop) -> io::Result<()> {
         // SAFETY: the memory of an array of this size.
         let read = || match unsafe { ReadFile(console, place, size, &mut count, ptr::null_mut()) } {
             0 => Err(io::Error::last_os_error()),
-            // SAFETY: takes nothing.
+            // SAFETY: takes no arguments.
             _ => Ok(unsafe { GetLastError() }),
         };
         match stop.guard(read) {

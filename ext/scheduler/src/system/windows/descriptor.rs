@@ -1,4 +1,4 @@
-//! A descriptor by Ruby's number of it: the C run-time knows the handle or the socket behind it.
+//! A descriptor by Ruby's number: the C run-time knows the handle or socket behind it.
 #![allow(unsafe_code)]
 
 use std::{
@@ -11,17 +11,18 @@ use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE};
 
 use crate::system::errno::Errno;
 
-/// A descriptor that Ruby has named.
+/// A descriptor named by Ruby.
 ///
-/// It may be closed since, by another fiber, and its number reused. Then a call fails, or is made on another file, as it would be if
-/// Ruby made it: no memory depends on it. While a worker uses a descriptor, it is pinned.
+/// Another fiber may have closed it, and its number may have been reused. A call then fails, or acts on another file, just
+/// as it would in plain Ruby; memory safety does not depend on it. While a worker uses a descriptor, it is marked as in
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor(c_int);
 
 impl Descriptor {
     /// # Safety
     ///
-    /// The number is not negative, and its IO object, or other owner, lets the caller use the descriptor.
+    /// The number is not negative, and its IO object, or whoever else owns it, allows the caller to use the descriptor.
     pub const unsafe fn new(number: c_int) -> Self {
         Self(number)
     }
@@ -30,9 +31,9 @@ impl Descriptor {
         self.0
     }
 
-    /// The core's name of it: the socket, or the handle of another file, which the core refuses.
+    /// The core's name for it: the socket, or the handle of another file, which the core refuses.
     pub fn polled(self) -> reactor::Descriptor {
-        // SAFETY: any number may be asked for. The C run-time calls Ruby's handler for one that is no descriptor, which returns.
+        // SAFETY: any number may be passed. For an invalid one the C run-time calls Ruby's handler, which returns.
         unsafe { libc::get_osfhandle(self.0) as reactor::Descriptor }
     }
 
@@ -44,33 +45,33 @@ impl Descriptor {
     }
 }
 
-/// Another handle of the same file, which stays open with it.
+/// Another handle to the same file, which it keeps open.
 pub(super) fn duplicate(handle: HANDLE) -> io::Result<OwnedHandle> {
     // SAFETY: an open handle, during this call.
     unsafe { BorrowedHandle::borrow_raw(handle) }.try_clone_to_owned()
 }
 
-/// What the C run-time says of a standard descriptor with nothing behind it.
+/// What the C run-time returns for a standard descriptor with nothing behind it.
 const NO_FILE: isize = -2;
 
-/// False, and nothing done: Ruby keeps a list of its sockets, from which only Ruby takes one (`rb_w32_close`).
+/// Returns false and does nothing: Ruby keeps a list of its sockets, from which only Ruby can remove one (`rb_w32_close`).
 ///
 /// # Safety
 ///
-/// Its owner has given it up.
+/// The descriptor's owner has given it up.
 pub const unsafe fn close_unless_blocking(_: Descriptor) -> bool {
     false
 }
 
-/// 0, as if nothing were a regular file: what a range of the file becomes in a transfer, only the C run-time knows (text mode), so no
-/// transfer may go past it.
+/// 0, as if nothing were a regular file: only the C run-time knows how many bytes a range of the file becomes in a transfer
+/// (text mode), so no transfer may go past it.
 pub const fn file_size(_: Descriptor) -> u64 {
     0
 }
 
 #[cfg(test)]
 impl Descriptor {
-    /// The handle is not the descriptor's, which is never closed.
+    /// The handle does not belong to the descriptor, which is never closed.
     pub fn of(file: &impl std::os::windows::io::AsRawHandle) -> Self {
         Self::of_handle(file.as_raw_handle() as isize, libc::O_BINARY)
     }

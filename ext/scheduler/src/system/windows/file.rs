@@ -1,7 +1,7 @@
-//! Regular files. Windows has no call that promises not to wait for the disk, so workers make all of them.
+//! Regular files. Windows has no call guaranteed not to wait for the disk, so workers make all of them.
 //!
-//! What is read or written at the current position goes through the C run-time: only it knows of a file whether its lines end as on
-//! Windows (text mode), and whether writes go to its end (`"a"`).
+//! Transfers at the current position go through the C run-time: only it knows whether a file's lines end as on Windows
+//! (text mode), and whether writes are appended (`"a"`).
 #![allow(unsafe_code)]
 
 use std::{
@@ -31,15 +31,15 @@ use crate::system::{
     descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno, windows::os_error::last,
 };
 
-/// Beyond it an offset is negative for Windows.
+/// Windows takes offsets beyond this as negative.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// Whether a short count ends a transfer of a regular file. In text mode every line makes it short, and at a Ctrl-Z the file ends:
-/// Ruby, too, makes one call.
+/// Whether a short count ends a transfer of a regular file. In text mode every line makes it short, and Ctrl-Z ends the
+/// file: Ruby, too, makes one call.
 pub const SHORT_IS_END: bool = true;
 
-/// Reads at `offset`, or at the current position. Of a [`DescriptorKind::File`] EOPNOTSUPP: a worker reads it, as any other kind. EINVAL
-/// for an offset that is none.
+/// Reads at `offset`, or at the current position. EOPNOTSUPP for a [`DescriptorKind::File`]: a worker reads it as it would
+/// any other kind. EINVAL for an invalid offset.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -53,7 +53,7 @@ pub fn read(
     }
 }
 
-/// Writes likewise.
+/// Writes in the same way.
 pub fn write(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -85,7 +85,7 @@ pub(super) fn write_here(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, 
     usize::try_from(count).map_err(|_| of_transfer(io::Error::last_os_error()))
 }
 
-/// EBADF for what is not open in this direction, as the C run-time and Ruby have it.
+/// EBADF for a file that is not open in this direction, as in the C run-time and Ruby.
 fn of_transfer(error: io::Error) -> Errno {
     match error.raw_os_error() {
         Some(code) if code == ERROR_ACCESS_DENIED as i32 => Errno::BADF,
@@ -93,13 +93,13 @@ fn of_transfer(error: io::Error) -> Errno {
     }
 }
 
-/// Whether the C run-time translates the ends of lines. (Only the call that changes that tells it.)
+/// Whether the C run-time translates line endings. (Only the call that changes this returns it.)
 pub(super) fn is_text(descriptor: Descriptor) -> bool {
     unsafe extern "C" {
-        /// In neither libc nor windows-sys.
+        /// Declared by neither libc nor windows-sys.
         fn _setmode(descriptor: c_int, mode: c_int) -> c_int;
     }
-    // SAFETY: changes a flag of a descriptor; any number may be given.
+    // SAFETY: changes a flag of a descriptor; any number may be passed.
     let set = |mode| unsafe { _setmode(descriptor.number(), mode) };
     let is_text = set(libc::O_BINARY) == libc::O_TEXT;
     if is_text {
@@ -108,8 +108,8 @@ pub(super) fn is_text(descriptor: Descriptor) -> bool {
     is_text
 }
 
-/// A transfer at an offset would move the position that other transfers use, so the file is opened once more. Where it is not shared,
-/// the position is put back, as Ruby does it.
+/// A transfer at an offset would move the position that other transfers use, so the file is opened again. If its sharing
+/// mode prevents that, the position is put back, as Ruby does.
 fn at(
     descriptor: Descriptor,
     offset: u64,
@@ -130,26 +130,26 @@ fn at(
     answer.map_err(of_transfer)
 }
 
-/// A property of an open file.
+/// Queries a property of an open file.
 fn property<T: Default>(handle: HANDLE, class: FILE_INFORMATION_CLASS) -> Option<T> {
     let (mut status, mut answer) = (IO_STATUS_BLOCK::default(), T::default());
     let (place, size) = ((&raw mut answer).cast(), size_of::<T>() as u32);
-    // SAFETY: the places for the answer outlive the call; the two classes that are asked for answer with a number of this size.
+    // SAFETY: the places for the answer outlive the call; both classes in use return a number of this size.
     let code = unsafe { NtQueryInformationFile(handle, &mut status, place, size, class) };
     (code >= 0).then_some(answer)
 }
 
-/// The file, opened once more with the same rights.
+/// Opens the file again with the same rights.
 fn reopened(handle: HANDLE) -> Option<File> {
     let rights = property(handle, FileAccessInformation)?;
     let share = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
-    // SAFETY: an open handle; what comes back is new, and owned here.
+    // SAFETY: an open handle; the returned one is new, and owned here.
     let handle = unsafe { ReOpenFile(handle, rights, share, 0) };
     // SAFETY: see above.
     (handle != INVALID_HANDLE_VALUE).then(|| unsafe { OwnedHandle::from_raw_handle(handle) }.into())
 }
 
-/// The current position when a transfer begins. In text mode a transfer counts other bytes than the file has.
+/// The position when a transfer begins. In text mode a transfer's byte count differs from the file's.
 #[derive(Clone, Copy, Debug)]
 pub struct Start(Option<u64>);
 
@@ -157,7 +157,7 @@ pub fn start(descriptor: Descriptor) -> Start {
     Start(seek_by(descriptor, 0).ok())
 }
 
-/// Moves the current position back to where a transfer has begun: the next one gets what it has taken.
+/// Moves the current position back to where a transfer began, so that the next one gets what it read.
 pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
     if let Start(Some(position)) = start {
         // SAFETY: takes no pointer.
@@ -165,10 +165,10 @@ pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
     }
 }
 
-/// Moves the current position, and tells where it is then.
+/// Moves the current position and returns the new one.
 ///
-/// What is only asked does not go through SetFilePointerEx, which asks and then sets, so that a read of a worker in between would be
-/// taken back; nor through the C run-time's lseek, which forgets that the file has ended at a Ctrl-Z.
+/// A mere query must not use SetFilePointerEx, which asks and then sets, and so would undo a worker's read in between; nor
+/// the C run-time's lseek, which forgets that the file ended at a Ctrl-Z.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     let handle = descriptor.handle()?;
     if distance != 0 {
@@ -179,12 +179,12 @@ pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     property(handle, FilePositionInformation).ok_or(Errno::INVAL)
 }
 
-/// Nobody knows: reads that would tell are left to workers.
+/// Unknown: reads that would tell are left to workers.
 pub const fn is_cached(_: Descriptor, _offset: u64, _length: usize) -> bool {
     true
 }
 
-/// Nothing: the read that follows does it.
+/// Does nothing: the read that follows does it.
 pub const fn populate_page_cache(
     _: Descriptor,
     _offset: u64,
@@ -194,7 +194,7 @@ pub const fn populate_page_cache(
     Ok(())
 }
 
-/// Reads from `offset` on until the memory is full or the file ends, for as long as it takes.
+/// Reads from `offset` until the memory is full or the file ends, however long it takes.
 pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while done < bytes.len() {
@@ -207,7 +207,7 @@ pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Resul
         ) {
             Ok(0) => break,
             Ok(count) => done += count,
-            Err(_) if done > 0 => break, // the next read that comes so far meets it again
+            Err(_) if done > 0 => break, // the read that gets here will meet it again
             Err(errno) => return Err(errno),
         }
     }

@@ -1,4 +1,4 @@
-//! `getaddrinfo` of Winsock, which Ruby has initialized. It blocks, so a worker of the pool calls it.
+//! Winsock's `getaddrinfo`; Ruby has initialized Winsock. It blocks, so a pool worker calls it.
 #![allow(unsafe_code)]
 
 use std::{
@@ -10,7 +10,7 @@ use windows_sys::Win32::Networking::WinSock::{ADDRINFOA, freeaddrinfo, getaddrin
 
 pub use crate::system::address::{Address, Hints, Unresolved};
 
-/// Asks the resolver. Blocks for as long as the resolver takes; any thread may call it.
+/// Queries the resolver, blocking as long as it takes. Any thread may call it.
 pub fn getaddrinfo(
     host: Option<&CStr>,
     service: Option<&CStr>,
@@ -25,14 +25,14 @@ pub fn getaddrinfo(
         ..Default::default()
     };
     let mut list = ptr::null_mut();
-    // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
+    // SAFETY: NUL-terminated strings, and a place for the list, all alive during the call.
     let code = unsafe { ask(pointer(host), pointer(service), &wanted, &mut list) };
     if code != 0 {
         return Err(Unresolved { code, errno: 0 });
     }
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: the list is ours until it is freed below; each entry has an address of the length it says.
+    // SAFETY: we own the list until it is freed below; each entry has an address of the stated length.
     while let Some(entry) = unsafe { next.as_ref() } {
         let (address, length) = (entry.ai_addr.cast::<u8>(), entry.ai_addrlen);
         found.push(Address {
@@ -44,17 +44,17 @@ pub fn getaddrinfo(
         });
         next = entry.ai_next;
     }
-    // SAFETY: it came from getaddrinfo, and nothing refers to it any more.
+    // SAFETY: the list came from getaddrinfo, and nothing refers to it any more.
     unsafe { freeaddrinfo(list) };
     Ok(found)
 }
 
-/// Whether the lookup needs no network: Windows knows this name by itself.
+/// Whether the lookup needs no network: Windows resolves this name itself.
 pub fn is_in_hosts_file(host: &CStr, _family: c_int) -> bool {
     host.to_bytes().eq_ignore_ascii_case(b"localhost")
 }
 
-/// The system's text as `gai_strerror` has it: with a blank for the end of its line.
+/// The system's message, formatted like `gai_strerror`'s: with a blank instead of the line end.
 pub fn error_message(code: c_int) -> String {
     let text = io::Error::from_raw_os_error(code).to_string();
     let end = text.rfind(" (os error").unwrap_or(text.len());

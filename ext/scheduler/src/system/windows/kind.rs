@@ -1,4 +1,4 @@
-//! Asks Windows what is behind a descriptor.
+//! Asks Windows what a descriptor refers to.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -16,20 +16,20 @@ use windows_sys::{
 pub use crate::system::descriptor_kind::DescriptorKind;
 use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 
-/// A bit that no handle has.
+/// A bit that no handle has set.
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
-/// The kind of what is behind the descriptor, and the number of its handle: as long as it is open, no other file's.
+/// The kind of file behind the descriptor, and its handle, which no other file has while it is open.
 pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
     let handle = descriptor.handle().ok().map(|handle| handle as u64);
     (DescriptorKind::of(descriptor), handle)
 }
 
 impl DescriptorKind {
-    /// Winsock has no MSG_DONTWAIT: the caller makes a socket non-blocking, through Ruby, which has to know it.
+    /// Winsock has no MSG_DONTWAIT: the caller makes a socket non-blocking through Ruby, which must know about it.
     ///
-    /// Consoles are [`DescriptorKind::PollFirst`]. Other devices, whose calls may take long, are files, and so is a pipe of Linux that
-    /// Wine has got from its shell, because it does not tell what lies in it.
+    /// Consoles are [`DescriptorKind::PollFirst`]. Other devices, whose calls may take long, count as files. So does a
+    /// Linux pipe that Wine got from its shell, because it cannot report how many bytes are in it.
     pub fn of(descriptor: Descriptor) -> Self {
         let polled = descriptor.polled();
         if let Some(kind) = socket_type(polled) {
@@ -41,7 +41,7 @@ impl DescriptorKind {
         let Ok(handle) = descriptor.handle() else {
             return Self::PollFirst;
         };
-        // SAFETY: asks for a property of a handle.
+        // SAFETY: queries a property of a handle.
         match unsafe { GetFileType(handle) } {
             FILE_TYPE_PIPE if can_be_asked(handle) => Self::Pipe,
             FILE_TYPE_CHAR if is_console(handle) => Self::PollFirst,
@@ -51,7 +51,8 @@ impl DescriptorKind {
         }
     }
 
-    /// As [`Descriptor::polled`]; with [`NO_SOCKET`] for what is none, which the core then refuses without a call: Wine would poll it.
+    /// Like [`Descriptor::polled`], but with [`NO_SOCKET`] set if it is no socket. The core then refuses it without a call;
+    /// Wine would poll it.
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         match self {
             Self::StreamSocket | Self::OtherSocket => descriptor.polled(),
@@ -65,18 +66,18 @@ impl DescriptorKind {
     }
 }
 
-/// `None`: it is no socket.
+/// `None` if it is no socket.
 fn socket_type(polled: reactor::Descriptor) -> Option<i32> {
     let (mut kind, mut size) = (0_i32, size_of::<i32>() as i32);
     let place = ptr::from_mut(&mut kind).cast();
     let socket = polled as SOCKET;
-    // SAFETY: any number may be asked for; the places for the answer and its size outlive the call.
+    // SAFETY: any number may be passed; the places for the answer and its size outlive the call.
     let answer = unsafe { getsockopt(socket, SOL_SOCKET, SO_TYPE, place, &mut size) };
     (answer == 0).then_some(kind)
 }
 
 pub(super) fn is_console(handle: HANDLE) -> bool {
-    // SAFETY: asks for a property of a handle; the place for it outlives the call.
+    // SAFETY: queries a property of a handle; the place for it outlives the call.
     unsafe { GetConsoleMode(handle, &mut 0) != 0 }
 }
 
@@ -86,7 +87,7 @@ fn is_null(handle: HANDLE) -> bool {
     let mut answer = [0_u32; 2]; // the device's type, and its characteristics
     let (place, size) = (answer.as_mut_ptr().cast(), size_of_val(&answer) as u32);
     let (mut status, class) = (IO_STATUS_BLOCK::default(), FileFsDeviceInformation);
-    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
+    // SAFETY: queries a property of a handle; the places for the answer outlive the call.
     let code = unsafe { NtQueryVolumeInformationFile(handle, &mut status, place, size, class) };
     code >= 0 && answer[0] == FILE_DEVICE_NULL
 }
@@ -100,7 +101,7 @@ pub(super) fn is_socket_handle(polled: reactor::Descriptor) -> bool {
     socket_type(polled).is_some()
 }
 
-/// False: to open a named pipe does not block.
+/// False: opening a named pipe does not block.
 pub fn is_fifo(_path: Vec<u8>) -> bool {
     false
 }

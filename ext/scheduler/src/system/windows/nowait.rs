@@ -1,4 +1,4 @@
-//! Calls that do not block: a pipe is asked first what lies in it.
+//! Calls that do not block: a pipe is first asked what is in it.
 #![allow(unsafe_code)]
 
 use std::{io, ptr};
@@ -23,8 +23,8 @@ use crate::system::{
 
 const RETURN: u8 = b'\r';
 
-/// Reads what is in a pipe: 0 if its other end is closed, EAGAIN if nothing is there. (A process that shares this end could take it
-/// in between. Then it blocks.)
+/// Reads what is in a pipe: 0 if its other end is closed, EAGAIN if it is empty. (A process that shares this end could
+/// empty it in between; the read then blocks.)
 pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let pipe = descriptor.handle()?;
     let count = match peek(pipe, bytes) {
@@ -39,7 +39,7 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// False for what is no pipe of Windows'.
+/// Whether this is a native Windows pipe, which can be queried.
 pub fn can_be_asked(pipe: HANDLE) -> bool {
     peek(pipe, &mut []).map_or_else(|error| !is_unsupported(&error), |_| true)
 }
@@ -48,19 +48,19 @@ fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ERROR_NOT_SUPPORTED as i32)
 }
 
-/// Whether a read would return: what is there, or an error.
+/// Whether a read would return: with data, or an error.
 pub fn is_readable(pipe: Descriptor) -> bool {
     let handle = pipe.handle();
     handle.map_or(true, |handle| !matches!(peek(handle, &mut [0]), Ok(0)))
 }
 
-/// Whether nothing but a return is there, and more may come: in text mode the C run-time would wait for that.
+/// Whether the pipe holds only a carriage return and more may come: in text mode, the C run-time would wait for that.
 pub(super) fn ends_with_return(pipe: HANDLE) -> bool {
     let mut first = [0; 2];
     peek(pipe, &mut first).is_ok_and(|count| count == 1) && first[0] == RETURN && !is_closed(pipe)
 }
 
-/// Whether the other end is closed; something may be there nevertheless.
+/// Whether the other end is closed; there may still be data.
 fn is_closed(pipe: HANDLE) -> bool {
     let mut status = IO_STATUS_BLOCK::default();
     let (mut answer, class) = (
@@ -68,30 +68,30 @@ fn is_closed(pipe: HANDLE) -> bool {
         FilePipeLocalInformation,
     );
     let (place, size) = ((&raw mut answer).cast(), size_of_val(&answer) as u32);
-    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
+    // SAFETY: queries a property of a handle; the places for the answer outlive the call.
     let code = unsafe { NtQueryInformationFile(pipe, &mut status, place, size, class) };
     code >= 0 && answer.NamedPipeState == FILE_PIPE_CLOSING_STATE
 }
 
-/// Copies what is in a pipe, and leaves it there.
+/// Copies what is in a pipe without removing it.
 pub(super) fn peek(pipe: HANDLE, bytes: &mut [u8]) -> io::Result<usize> {
     let (place, size) = (
         bytes.as_mut_ptr().cast(),
         bytes.len().min(i32::MAX as usize),
     );
     let (mut count, none) = (0, ptr::null_mut());
-    // SAFETY: the memory of a slice of at least this size; any handle may be given.
+    // SAFETY: the memory of a slice of at least this size; any handle may be passed.
     match unsafe { PeekNamedPipe(pipe, place, size as u32, &mut count, none, none) } {
         0 => Err(io::Error::last_os_error()).or_else(|error| peek_socket(pipe, bytes, error)),
         _ => Ok(count as usize),
     }
 }
 
-/// The same of a copy of a socket by `IO#dup`, which Wine's getsockopt and send do not take, so it is a pipe here. `refused` of what is
-/// none.
+/// Like [`peek`], for a socket duplicated by `IO#dup`: Wine's getsockopt and send reject it, so it counts as a pipe here.
+/// Returns `refused` if it is no socket.
 fn peek_socket(handle: HANDLE, bytes: &mut [u8], refused: io::Error) -> io::Result<usize> {
     let (socket, size) = (handle as SOCKET, bytes.len().min(i32::MAX as usize));
-    // SAFETY: sets a flag; any number may be given.
+    // SAFETY: sets a flag; any number may be passed.
     if !is_unsupported(&refused) || unsafe { ioctlsocket(socket, FIONBIO, &mut 1) } != 0 {
         return Err(refused);
     }

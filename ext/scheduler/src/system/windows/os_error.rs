@@ -1,4 +1,4 @@
-//! Errors of Windows and of Winsock as numbers of C: those that Ruby gives them (`rb_w32_map_errno`).
+//! Errors of Windows and Winsock as C's numbers: those that Ruby maps them to (`rb_w32_map_errno`).
 
 use std::io;
 
@@ -6,7 +6,7 @@ use windows_sys::Win32::{Foundation as win32, Networking::WinSock as winsock};
 
 use crate::system::errno::Errno;
 
-/// EIO for an error that no system call has reported.
+/// EIO for errors that no system call reported.
 impl From<&io::Error> for Errno {
     fn from(error: &io::Error) -> Self {
         match (error.raw_os_error(), error.kind()) {
@@ -17,7 +17,7 @@ impl From<&io::Error> for Errno {
     }
 }
 
-/// Where C has no number, Ruby takes Winsock's own.
+/// Where C has no number, Ruby uses Winsock's own.
 const WINSOCK: std::ops::RangeInclusive<i32> = 10_000..=11_999;
 
 fn number(code: i32) -> i32 {
@@ -29,7 +29,7 @@ fn number(code: i32) -> i32 {
     }
 }
 
-/// The error of the last call of Windows' or Winsock's that failed in this thread.
+/// The error of this thread's last failed Windows or Winsock call.
 pub(super) fn last() -> Errno {
     io::Error::last_os_error().into()
 }

@@ -17,14 +17,14 @@ use windows_sys::Win32::{
     System::Pipes::{CreateNamedPipeW, CreatePipe, PIPE_NOWAIT, SetNamedPipeHandleState},
 };
 
-/// A pipe as Ruby makes them, or one as `CreatePipe` does: where it is read, and where it is written.
+/// A pipe as Ruby creates it, or as `CreatePipe` does: its reading and its writing end.
 pub fn pipe(is_overlapped: bool) -> (File, File) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let (mut reader, mut writer): (HANDLE, HANDLE) = (ptr::null_mut(), ptr::null_mut());
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("\\\\.\\pipe\\reactor-{}-{number}\0", std::process::id());
     let name: Vec<u16> = name.encode_utf16().collect();
-    // SAFETY: names that end with NUL, and places for handles, which are fresh.
+    // SAFETY: NUL-terminated names, and places for handles, which are new.
     unsafe {
         if is_overlapped {
             let (mode, size) = (PIPE_ACCESS_DUPLEX | FILE_FLAG_OVERLAPPED, 65_536);

@@ -1,4 +1,4 @@
-//! What ends the call in which a worker blocks.
+//! Ends the call in which a worker blocks.
 #![allow(unsafe_code)]
 
 use std::{
@@ -23,14 +23,14 @@ use windows_sys::{
     core::BOOL,
 };
 
-/// Milliseconds between two looks at something that has no event, at most.
+/// The maximum number of milliseconds between two checks of something that has no event.
 pub const LONGEST_PAUSE: u32 = 32;
 
-/// Ends a blocking call, or the next one: once and for all.
+/// Ends the current blocking call or the next one, once and for all.
 #[derive(Debug)]
 pub struct Stop {
     event: OwnedHandle,
-    /// The thread that is in a call which the event does not end.
+    /// The thread inside a call that the event does not end.
     caller: Mutex<Option<OwnedHandle>>,
 }
 
@@ -42,14 +42,14 @@ impl Stop {
         })
     }
 
-    /// Any thread may call it. It returns when no call blocks any more.
+    /// Any thread may call it. Returns once no call is blocking.
     pub fn end(&self) {
-        // SAFETY: an event of ours.
+        // SAFETY: one of our events.
         unsafe { SetEvent(self.event.as_raw_handle()) };
-        // The thread may be about to begin its call, which is not found then.
+        // The thread may be about to begin its call, which cannot be cancelled yet.
         loop {
             match &*self.caller() {
-                // SAFETY: a thread's handle, which stays open as long as it lies there.
+                // SAFETY: a thread handle, which stays open while it is stored there.
                 Some(caller) => unsafe { CancelSynchronousIo(caller.as_raw_handle()) },
                 None => break,
             };
@@ -57,15 +57,15 @@ impl Stop {
         }
     }
 
-    /// Waits for some milliseconds. True: [`Stop::end`] has been called.
+    /// Waits for some milliseconds. Returns true if [`Stop::end`] has been called.
     pub fn pause(&self, milliseconds: u32) -> bool {
-        // SAFETY: an event of ours.
+        // SAFETY: one of our events.
         unsafe { WaitForSingleObject(self.event.as_raw_handle(), milliseconds) == WAIT_OBJECT_0 }
     }
 
     /// Makes a call that CancelSynchronousIo can end.
     pub fn guard<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        // SAFETY: it stands for the current thread as long as that runs.
+        // SAFETY: it refers to the current thread for as long as that runs.
         let thread = unsafe { BorrowedHandle::borrow_raw(GetCurrentThread()) };
         let thread = thread.try_clone_to_owned()?;
         let mut caller = self.caller();
@@ -79,7 +79,7 @@ impl Stop {
         result
     }
 
-    /// Makes a transfer, and waits for its end: it begins by `begin`, with or without FILE_FLAG_OVERLAPPED.
+    /// Starts a transfer with `begin`, with or without FILE_FLAG_OVERLAPPED, and waits for its end.
     pub fn transfer(
         &self,
         handle: HANDLE,
@@ -97,7 +97,7 @@ impl Stop {
         match begun {
             Err(error) if error.raw_os_error() == Some(ERROR_IO_PENDING as i32) => {
                 let events = [event.as_raw_handle(), self.event.as_raw_handle()];
-                // SAFETY: events of ours, and the transfer that has begun.
+                // SAFETY: our own events, and the transfer that was started.
                 unsafe {
                     WaitForMultipleObjects(2, events.as_ptr(), 0, INFINITE);
                     if self.pause(0) {
@@ -124,13 +124,13 @@ fn ended() -> io::Error {
     io::Error::from_raw_os_error(ERROR_OPERATION_ABORTED as i32)
 }
 
-/// An event that stays set.
+/// An event that stays set (manual reset).
 fn event() -> io::Result<OwnedHandle> {
-    // SAFETY: without a name, and with the usual rights.
+    // SAFETY: unnamed, with default rights.
     let event = unsafe { CreateEventW(ptr::null(), 1, 0, ptr::null()) };
     if event.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: fresh, and nobody else's.
+    // SAFETY: newly created, and owned by nobody else.
     Ok(unsafe { OwnedHandle::from_raw_handle(event) })
 }

@@ -1,4 +1,4 @@
-//! Terminals whose reads end without as many bytes as they wait for: consoles have no such setting.
+//! Terminals whose reads may return fewer bytes than requested: consoles have no such setting.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One attempt to read or write that does not block, whatever kind of descriptor it is.
+//! One non-blocking attempt to read or write, for any kind of descriptor.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,10 +18,10 @@ use crate::system::{
     windows::{console, os_error::last},
 };
 
-/// The most that is copied between two questions whether other fibers are ready: about 40 us.
+/// The most to copy before checking whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
 
-/// What the number of bytes in a call of Winsock's can be.
+/// The maximum byte count of a Winsock call.
 const MAX_SIZE: usize = i32::MAX as usize;
 
 /// Which of the events the descriptor is ready for now.
@@ -53,7 +53,7 @@ pub fn poll_now(
     })
 }
 
-/// As [`reactor::poll_now`], which knows no urgent data on Windows.
+/// Like [`reactor::poll_now`], but with urgent data, which that does not support on Windows.
 pub(super) fn select_now(
     socket: reactor::Descriptor,
     interest: Interest,
@@ -75,8 +75,8 @@ pub(super) fn select_now(
     Ok(Interest::from_bits(bits as u8))
 }
 
-/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits
-/// for nothing.
+/// Reads what is available: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from what never blocks.
+/// A read of 0 bytes waits for nothing.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -96,8 +96,9 @@ pub fn read(
     }
 }
 
-/// Writes what fits: bytes, EAGAIN if nothing does, or if only a worker can write ([`DescriptorKind::is_written_by_worker`]); at most
-/// [`SLICE`] of what never blocks. A write of nothing waits for nothing.
+/// Writes what fits: a byte count, or EAGAIN if nothing fits or only a worker can write
+/// ([`DescriptorKind::is_written_by_worker`]); at most [`SLICE`] to what never blocks. A write of 0 bytes waits for
+/// nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => transmit(descriptor, bytes),
@@ -111,14 +112,14 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
     }
 }
 
-/// C has no number for it, so Ruby takes Winsock's.
+/// C has no number for this, so Ruby uses Winsock's.
 const SHUT_DOWN: Errno = Errno::new(WSAESHUTDOWN);
 
-/// 0 as well if the reading half is shut down, as on other systems: a read that has waited for it is not told otherwise.
-/// EMSGSIZE for a datagram that is larger than the memory: its end is lost, as in Ruby's own transfers.
+/// Also returns 0 if the reading half is shut down, as on other systems: a read that was waiting learns of it in no other
+/// way. EMSGSIZE for a datagram larger than the buffer: its end is lost, as in Ruby's own transfers.
 fn receive(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
-    // SAFETY: the memory of a slice of at least this size; any number may be given.
+    // SAFETY: the memory of a slice of at least this size; any number may be passed.
     let count = unsafe { recv(socket, bytes.as_mut_ptr(), size as i32, 0) };
     match usize::try_from(count).map_err(|_| socket_error(descriptor)) {
         Err(errno) if errno == SHUT_DOWN => Ok(0),
@@ -126,10 +127,10 @@ fn receive(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// EPIPE where the connection is gone, as in Ruby.
+/// EPIPE if the connection is gone, as in Ruby.
 fn transmit(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
-    // SAFETY: the memory of a slice of at least this size; any number may be given.
+    // SAFETY: the memory of a slice of at least this size; any number may be passed.
     let count = unsafe { send(socket, bytes.as_ptr(), size as i32, 0) };
     usize::try_from(count).map_err(|_| match socket_error(descriptor) {
         Errno::CONNABORTED => Errno::PIPE,
@@ -137,7 +138,7 @@ fn transmit(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     })
 }
 
-/// Wine has another error for what is no socket.
+/// Wine reports another error for what is no socket.
 fn socket_error(descriptor: Descriptor) -> Errno {
     match last() {
         Errno::OPNOTSUPP if !is_socket(descriptor) => Errno::NOTSOCK,
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_closed_has_no_transfers() {
-        // SAFETY: a number that is no descriptor.
+        // SAFETY: not a valid descriptor number.
         let closed = unsafe { Descriptor::new(300) };
         for kind in (0..8).map(DescriptorKind::from_bits) {
             let is_socket =

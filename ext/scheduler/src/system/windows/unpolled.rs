@@ -1,7 +1,8 @@
-//! Pipes, consoles and urgent data: the core does not poll them, so a worker waits for them, and writes to them.
+//! Pipes, consoles and urgent data: the core cannot poll them, so a worker waits for them and writes to them.
 //!
-//! A pipe of Ruby's is opened for overlapped transfers: a read of nothing ends when something is there. While a thread is in a call on
-//! any other pipe, the next call on it waits, even one that asks for its kind. So nobody waits in one: it is asked at intervals.
+//! Ruby opens its pipes for overlapped transfers, so a zero-byte read ends when there is data. On any other pipe, a thread
+//! inside a call makes the next call wait, even one that queries its kind. So nobody waits in those: they are polled at
+//! intervals.
 #![allow(unsafe_code)]
 
 use std::{
@@ -45,37 +46,38 @@ pub struct Wait {
     stop: Stop,
 }
 
-/// Handles are duplicates, so that they stay this file's.
+/// Handles are duplicates, so that they keep referring to the same file.
 #[derive(Debug)]
 enum Source {
     Pipe(Pipe),
     Console(OwnedHandle),
-    /// For urgent data, which only select(2) knows, and for what else is asked.
+    /// For urgent data, which only select(2) reports, and for whatever else was requested.
     Socket(Polled, Interest),
-    /// For urgent data of what has none.
+    /// For urgent data on something that never has any.
     Never,
 }
 
 #[derive(Debug)]
 struct Pipe {
-    /// Locked during a call. `None` once the wait has been ended: while one handle of this end is left, no writer gets EPIPE.
+    /// Locked during a call. `None` once the wait has ended: a writer gets EPIPE only when no handle to this end is left.
     handle: Mutex<Option<OwnedHandle>>,
     is_overlapped: bool,
 }
 
 impl Wait {
-    /// A wait for what the core has refused with this error. `None` for what is always ready: files, and the writing end of a pipe.
+    /// Creates a wait for what the core refused with this error. `None` for what is always ready: files, and the writing
+    /// end of a pipe.
     ///
     /// # Errors
     ///
-    /// `refused`, if it is nothing that can be waited for otherwise; `ERROR_INVALID_HANDLE` if it is closed.
+    /// `refused`, if there is no other way to wait for it; `ERROR_INVALID_HANDLE` if it is closed.
     pub fn new(polled: Polled, interest: Interest, refused: io::Error) -> io::Result<Option<Self>> {
         let (handle, is_known) = ((polled & !NO_SOCKET) as HANDLE, polled & NO_SOCKET != 0);
-        // SAFETY: asks for a property of a handle.
+        // SAFETY: queries a property of a handle.
         let file_type = unsafe { GetFileType(handle) };
         let source = match file_type {
             FILE_TYPE_PIPE if is_socket_handle(handle as Polled) => match is_known {
-                true => return Ok(None), // it has become a socket: the caller asks anew
+                true => return Ok(None), // it has become a socket: the caller retries
                 false if interest.is_priority() => Source::Socket(polled, interest),
                 false => return Err(refused),
             },
@@ -97,7 +99,7 @@ impl Wait {
         Ok(Some(Self { source, stop }))
     }
 
-    /// Blocks until it is ready, or [`Wait::end`] is called: what it is ready for.
+    /// Blocks until it is ready or [`Wait::end`] is called. Returns what it is ready for.
     pub fn block(&self) -> io::Result<Ready> {
         match &self.source {
             Source::Pipe(pipe) => self.block_for_pipe(pipe),
@@ -126,7 +128,7 @@ impl Wait {
         }
     }
 
-    /// Whether the wait is over. It takes as long as nothing is there if the pipe is overlapped.
+    /// Whether the wait has ended. On an overlapped pipe, this blocks while there is no data.
     fn look(&self, pipe: &Pipe, pause: u32) -> bool {
         let locked = pipe.handle.lock();
         let locked = locked.unwrap_or_else(PoisonError::into_inner);
@@ -134,8 +136,8 @@ impl Wait {
             return true;
         };
         if pipe.is_overlapped && !is_ready(handle, pause) {
-            // At once where no call on this pipe blocks (PIPE_NOWAIT). The next look meets an error again.
-            // SAFETY: it reads nothing, and so writes to no memory.
+            // Returns at once in PIPE_NOWAIT mode. Errors recur at the next check. SAFETY: it reads nothing, and so writes
+            // to no memory.
             let read = |transfer| unsafe {
                 ReadFile(handle, ptr::dangling_mut(), 0, ptr::null_mut(), transfer)
             };
@@ -144,8 +146,9 @@ impl Wait {
         is_ready(handle, pause)
     }
 
-    /// Ends the block, or the next one. When this returns, no handle of a pipe is left here. (If the pipe is not overlapped, a worker that
-    /// is in a call lets go of it by itself: while another process reads there, the call does not return, and nothing ends it.)
+    /// Ends the current block, or the next one. When this returns, no handle to a pipe is left here. (Unless the pipe is
+    /// not overlapped and a worker is inside a call, which releases it by itself: while another process reads there, the
+    /// call does not return, and nothing ends it.)
     pub fn end(&self) {
         self.stop.end();
         if let Source::Pipe(Pipe {
@@ -162,7 +165,7 @@ impl Wait {
     }
 }
 
-/// Whether a read would not block. What would block in text mode is left there until more comes, or for a while.
+/// Whether a read would not block. Data that would block in text mode is left until more comes, or for a while.
 fn is_ready(pipe: HANDLE, pause: u32) -> bool {
     match peek(pipe, &mut [0]) {
         Ok(0) => false,
@@ -174,7 +177,7 @@ fn is_ready(pipe: HANDLE, pause: u32) -> bool {
 fn is_overlapped(handle: HANDLE) -> bool {
     let (mut status, mut mode, class) = (IO_STATUS_BLOCK::default(), 0_u32, FileModeInformation);
     let (place, size) = ((&raw mut mode).cast(), size_of_val(&mode) as u32);
-    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
+    // SAFETY: queries a property of a handle; the places for the answer outlive the call.
     let code = unsafe { NtQueryInformationFile(handle, &mut status, place, size, class) };
     code >= 0 && mode & (FILE_SYNCHRONOUS_IO_ALERT | FILE_SYNCHRONOUS_IO_NONALERT) == 0
 }
@@ -205,7 +208,7 @@ pub(super) mod tests {
         io::Error::other("refused")
     }
 
-    /// For what can be read.
+    /// A wait for readability.
     pub fn wait(reader: &File) -> Wait {
         let polled = reader.as_raw_handle() as Polled;
         Wait::new(polled, Interest::READABLE, refused())
@@ -338,7 +341,7 @@ pub(super) mod tests {
         writer.write_all(b"1\r").unwrap();
         assert_eq!(nowait::read(text, &mut bytes), Ok(1));
         assert_eq!(nowait::read(text, &mut bytes), Err(Errno::AGAIN));
-        wait(&reader).block().unwrap(); // after some looks
+        wait(&reader).block().unwrap(); // after some checks
         writer.write_all(b"\n2").unwrap();
         wait(&reader).block().unwrap();
         assert_eq!(nowait::read(text, &mut bytes), Ok(2));

@@ -1,4 +1,4 @@
-//! A write by a worker, to what might make the loop wait.
+//! A worker's write to something that could block the loop.
 #![allow(unsafe_code)]
 
 use std::{
@@ -22,16 +22,16 @@ use crate::system::{
 /// A write in which a worker blocks until another thread ends it.
 #[derive(Debug)]
 pub struct Write {
-    /// A duplicate, so that it stays this file's.
+    /// A duplicate, so that it keeps referring to the same file.
     handle: OwnedHandle,
     bytes: Vec<u8>,
     stop: Stop,
-    /// The bytes have got a return before each line feed.
+    /// Whether a carriage return was inserted before each line feed.
     is_text: bool,
 }
 
 impl Write {
-    /// Ruby leaves the ends of lines to the C run-time in its standard streams only, if they are pipes or consoles.
+    /// Ruby leaves line endings to the C run-time only on its standard streams, if they are pipes or consoles.
     pub fn new(descriptor: Descriptor, bytes: &[u8]) -> Result<Self, Errno> {
         let is_standard = (1..=2).contains(&descriptor.number());
         let is_text = is_standard && is_text(descriptor);
@@ -46,7 +46,8 @@ impl Write {
         })
     }
 
-    /// Blocks until all is written, or [`Write::end`] is called. How many bytes have been written; an error if none has.
+    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error if
+    /// there were none.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.written() {
             (0, Err(error)) => Err(error.into()),
@@ -61,7 +62,7 @@ impl Write {
         while done < self.bytes.len() {
             let left = &self.bytes[done..];
             size = size.min(left.len()).min(i32::MAX as usize);
-            // SAFETY: the memory of a slice of at least this size; the transfer is over when this returns.
+            // SAFETY: the memory of a slice of at least this size; the transfer has ended when this returns.
             let write = |transfer| unsafe {
                 WriteFile(
                     handle,
@@ -72,7 +73,7 @@ impl Write {
                 )
             };
             match self.stop.transfer(handle, write) {
-                // It does not fit, and no call on this pipe blocks (PIPE_NOWAIT).
+                // It does not fit, and the pipe is in PIPE_NOWAIT mode.
                 Ok(0) if size > 1 => size /= 2,
                 Ok(0) if self.stop.pause(pause) => break,
                 Ok(0) => pause = (pause * 2).min(LONGEST_PAUSE),
@@ -83,7 +84,8 @@ impl Write {
         (done, Ok(()))
     }
 
-    /// Ends the block, or the next one. How much of what was in transfer has been read, Windows does not tell: nothing is said.
+    /// Ends the current block, or the next one. Windows does not report how much of a transfer in progress was read, so
+    /// none of it is counted.
     pub fn end(&self) {
         self.stop.end();
     }
@@ -100,7 +102,7 @@ fn with_returns(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// How many bytes have become the first `count` of these.
+/// The number of original bytes that the first `count` of these stand for.
 fn without_returns(text: &[u8], count: usize) -> usize {
     let is_put_in = |place: &usize| text[*place..].starts_with(b"\r\n");
     count - (0..count).filter(is_put_in).count()

@@ -1,4 +1,4 @@
-//! One test for each row of the tables in `state/strand.rs`, and random histories against a short model.
+//! One test per row of the tables in `state/strand.rs`, and random histories checked against a short model.
 
 use reactor::Token;
 
@@ -21,7 +21,7 @@ fn fiber() -> (FiberTable, Slot) {
     (fibers, slot)
 }
 
-/// A fiber, and one that runs on its behalf.
+/// A fiber, and one that runs for it.
 fn with_enumerator() -> (FiberTable, Slot, Slot) {
     let (mut fibers, owner) = fiber();
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
@@ -29,7 +29,7 @@ fn with_enumerator() -> (FiberTable, Slot, Slot) {
     (fibers, owner, enumerator)
 }
 
-/// A fiber that waits, and in a trap handler in the middle of that once more.
+/// A fiber that waits, and waits again in a trap handler during that wait.
 fn nested(purpose: Purpose) -> (FiberTable, Slot, Token, Token) {
     let (mut fibers, slot) = fiber();
     let outer = fibers.begin_wait(slot, purpose);
@@ -67,7 +67,7 @@ fn a_covered_wait_goes_on_when_the_one_in_it_has_ended() {
     assert!(fibers.wake(outer, WakeCause::Elapsed));
 }
 
-/// `IO.select` ends its wait once more when it has parked.
+/// `IO.select` ends its wait a second time after it has parked.
 #[test]
 fn a_wait_that_ends_twice_ends_none_around_it() {
     let (mut fibers, slot, outer, inner) = nested(BLOCK);
@@ -258,7 +258,7 @@ fn a_close_outlasts_timeouts_until_it_is_over() {
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
 }
 
-// Fibers that run on behalf of another one
+// Fibers that run for another one
 
 #[test]
 fn the_owner_of_a_suspended_enumerator_raises_its_timeout() {
@@ -329,7 +329,7 @@ fn a_fiber_that_waits_for_an_enumerator_is_raised_in_from_outside() {
     assert_eq!(None, fibers.next_indirect());
 }
 
-/// It was woken by an `unblock`, and goes on into the Enumerator.
+/// It was woken by an `unblock`, and continues into the Enumerator.
 #[test]
 fn a_fiber_that_has_not_raised_its_timeout_is_raised_in_when_the_enumerator_parks() {
     let (mut fibers, owner, enumerator) = with_enumerator();

@@ -1,5 +1,5 @@
-//! Random histories of one fiber, whose trap handlers wait in the middle of its waits, against a model: a stack of what is around the
-//! code that runs.
+//! Random histories of one fiber whose trap handlers wait during its waits, checked against a model: a stack of what is
+//! around the running code.
 
 use reactor::Token;
 
@@ -10,7 +10,7 @@ use crate::state::{
     wait::{Pending, Purpose, WaitStatus, WakeCause},
 };
 
-/// What is around the code that runs, or the wait that it is in.
+/// What is around the running code or the current wait.
 #[derive(Debug)]
 enum Level {
     Wait {
@@ -65,7 +65,7 @@ impl History {
         matches!(self.levels.last(), Some(Level::Wait { .. }))
     }
 
-    /// A wait begins: that of the program, or of a handler in the middle of another one.
+    /// Begins a wait: the program's, or a handler's during another one.
     fn begin_wait(&mut self) {
         let blocker = [None, Some(8), Some(16)][self.below(3)];
         let purpose = blocker.map_or(
@@ -87,7 +87,7 @@ impl History {
         });
     }
 
-    /// The block of a timeout begins: the program's, or a handler's.
+    /// Begins a timeout block: the program's, or a handler's.
     fn begin_timeout(&mut self) {
         let exception = self.object();
         let token = super::begin_timeout(&mut self.fibers, self.slot, exception);
@@ -98,7 +98,7 @@ impl History {
         });
     }
 
-    /// What is innermost ends.
+    /// Ends the innermost level.
     fn end(&mut self) {
         match self.levels.pop() {
             Some(Level::Wait { token, .. }) => self.fibers.end_wait(token),
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    /// Something comes for one of the levels.
+    /// Wakes one of the levels.
     fn wake(&mut self) {
         if self.levels.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl History {
         }
     }
 
-    /// An exception comes for the innermost wait for readiness.
+    /// Raises an exception in the innermost wait for readiness.
     fn interrupt(&mut self) {
         let raised = self.object();
         let found = self.levels.iter_mut().rev().find_map(|level| match level {
@@ -158,7 +158,7 @@ impl History {
         }
     }
 
-    /// A kill comes while the fiber waits.
+    /// Kills the fiber while it waits.
     fn kill(&mut self) {
         if let Some(Level::Wait {
             over, exception, ..
@@ -173,7 +173,7 @@ impl History {
         }
     }
 
-    /// The waits that an `unblock` for this object may end are those for it.
+    /// The waits that an `unblock` for this object may end are those waiting for it.
     fn find_blocked(&mut self) {
         let object = [8, 16][self.below(2)];
         let waits = self.fibers.waits(self.slot);
@@ -192,7 +192,7 @@ impl History {
         assert_eq!(expected.collect::<Vec<_>>(), found);
     }
 
-    /// The fiber has control in a wait. What is over ends.
+    /// The fiber runs during a wait. What has been woken ends.
     fn poll(&mut self) {
         let outermost_expired = self.outermost_expired();
         let Some(Level::Wait {
@@ -241,7 +241,7 @@ impl History {
         }
     }
 
-    /// Of the timeouts directly around the innermost wait.
+    /// Among the timeouts directly around the innermost wait.
     fn outermost_expired(&self) -> Option<usize> {
         let around = self.levels.len().checked_sub(1)?;
         let levels = self.levels[..around].iter().enumerate().rev();
