@@ -1,12 +1,12 @@
-//! The cycle of `benches/core/cycle.rs`, interleaved: in each round, each loop does the same number of cycles at each size. It
-//! measures processor time, so other work on the machine affects all loops equally.
+//! The cycle of `benches/core/cycle.rs`, interleaved: in each round, each loop runs the same number of cycles at each size.
+//! Measures processor time, so other work on the machine affects all loops equally.
 //!
 //! ```text
 //! cargo bench --bench paired_comparison                     JSON: nanoseconds a cycle, the median of the rounds
 //! cargo bench --bench paired_comparison -- NAME SIZE COUNT  COUNT cycles of one loop, for an instruction counter
 //! ```
 //!
-//! "payload" writes and reads the byte without a wait. The rest of the cost of a cycle is the cost of waiting.
+//! "payload" writes and reads the byte without a wait. The rest of a cycle's cost is the cost of waiting.
 
 #[cfg(target_os = "linux")]
 #[path = "core/loops/mod.rs"]
@@ -38,10 +38,10 @@ mod comparison {
     const ROUNDS: usize = 61;
     const WARM_UP: usize = 200;
     const CYCLES: usize = 1000;
-    /// The number of registered sources that receive bytes. The rest is idle.
+    /// The number of registered sources that receive bytes. The others are idle.
     const ACTIVE: usize = 100;
 
-    /// A loop without system calls: each byte that was written can be read.
+    /// A loop without system calls: every byte written can be read.
     struct Payload(Vec<usize>);
 
     impl Loop for Payload {
@@ -81,7 +81,7 @@ mod comparison {
                 let descriptors = sources.descriptors();
                 let mut all: Vec<_> = loops().enumerate().collect();
                 let count = all.len();
-                all.rotate_left(round % count); // The order changes from round to round.
+                all.rotate_left(round % count); // the order changes from round to round
                 for (number, (_, open)) in all {
                     let Some(mut candidate) = open(&descriptors) else {
                         continue;
@@ -104,7 +104,7 @@ mod comparison {
         }
     }
 
-    /// The processor time of this thread, in nanoseconds.
+    /// This thread's processor time, in nanoseconds.
     fn processor_time() -> f64 {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -116,7 +116,7 @@ mod comparison {
         let raw = raw.expect("it is one of them");
         let mut separator = "[";
         for ((number, size), figures) in &results {
-            // Ratios within a round: other work on the machine slows down both.
+            // Ratios within a round: other work on the machine slows down both sides.
             let pairs = figures.iter().zip(&results[&(raw, *size)]);
             let ratio = median(pairs.map(|(figure, raw)| figure / raw).collect());
             print!(

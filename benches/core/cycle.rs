@@ -1,13 +1,13 @@
-//! The cost of waiting, beside other loops with the same work.
+//! The cost of waiting, compared with other loops doing the same work.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::loops::{LOOPS, SIZES, Sources};
 
-/// The number of registered sources that receive bytes. The rest is idle.
+/// The number of registered sources that receive bytes. The others are idle.
 const ACTIVE: usize = 100;
 
-/// A byte comes to one of 100 active sources, is reported and read. The number of registered sources varies.
+/// A byte arrives at one of 100 active sources, is reported and read. The number of registered sources varies.
 pub fn cycles(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("cycle");
     for size in SIZES {
@@ -30,7 +30,7 @@ pub fn cycles(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Bytes come to 1 to 1,000 of 1,000 sources before a poll.
+/// Bytes arrive at 1 to 1,000 of 1,000 sources before a poll.
 pub fn ready_sets(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ready");
     let mut sources = Sources::new(1000, 1000);

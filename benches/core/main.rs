@@ -1,4 +1,4 @@
-//! The cost of the core, beside epoll and io_uring by hand, mio and polling with the same work.
+//! The cost of the core, compared with plain epoll and io_uring, mio and polling doing the same work.
 //!
 //! ```text
 //! cargo bench --bench core             all of it; the report is target/criterion/report/index.html

@@ -1,4 +1,4 @@
-//! The cost of each part alone: registering, arming again, waking, an empty turn, timers, the pool.
+//! The cost of each part alone: registering, re-arming, waking, an empty turn, timers, the pool.
 
 use std::{
     hint::black_box,
@@ -25,7 +25,7 @@ fn wait(selector: &mut Selector, index: usize, descriptor: RawFd, now: Instant) 
     }
 }
 
-/// One wait that is not answered, on each of many sources in turn.
+/// One unanswered wait on each of many sources in turn.
 fn waits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wait");
     for size in SIZES {
@@ -88,7 +88,7 @@ fn waits(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A turn without an event, beside the one system call in it.
+/// A turn without events, compared with the one system call in it.
 fn turns(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("turn");
     for size in SIZES {
@@ -115,7 +115,7 @@ fn turns(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The loop is woken or notified, and collects.
+/// The loop is woken or notified, then collects.
 fn wakes(criterion: &mut Criterion) {
     let zero = Some(Duration::ZERO);
     let mut group = criterion.benchmark_group("wake");

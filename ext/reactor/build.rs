@@ -1,9 +1,9 @@
-//! On Windows: makes the linker take Windows' functions from Windows.
+//! On Windows: makes the linker resolve Windows functions to Windows' own.
 //!
-//! Ruby's DLL exports some of its own under the same names (include/ruby/win32.h), and comes before the system's libraries on
-//! the command line of the linker. Its `Sleep` and `recv` need the GVL; the standard library's threads have none.
+//! Ruby's DLL exports replacements under the same names (include/ruby/win32.h), and comes before the system libraries on
+//! the linker's command line. Its `Sleep` and `recv` need the GVL, which the standard library's threads do not hold.
 
-/// What ws2_32 and kernel32 have, and Ruby's DLL as well.
+/// What both ws2_32 or kernel32 and Ruby's DLL export.
 const SOCKETS: [&str; 17] = [
     "accept",
     "bind",
@@ -29,8 +29,8 @@ fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("windows") {
         return;
     }
-    // The libraries of this crate come before those of its dependencies, and a name that is undefined from the start is
-    // resolved by the first library that has it.
+    // This crate's libraries come before those of its dependencies, and a name undefined from the start is resolved by the
+    // first library that has it.
     for library in ["kernel32", "ws2_32"] {
         println!("cargo:rustc-link-lib=dylib={library}");
     }

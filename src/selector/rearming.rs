@@ -43,7 +43,7 @@ impl Rearming {
         }
     }
 
-    #[inline(never)] // runs every 100 ms
+    #[inline(never)] // at most once per 100 ms
     fn begin_first(&mut self, now: Instant) {
         self.has_recent = true;
         self.is_due_at(now.checked_add(INTERVALS[0]));

@@ -1,4 +1,4 @@
-//! epoll by hand, through libc.
+//! Plain epoll, through libc.
 
 use std::{io, os::fd::RawFd};
 
@@ -19,7 +19,7 @@ pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, READ | libc::EPOLLET as u32, false)
 }
 
-/// `EPOLLONESHOT`: registered once, armed by each wait.
+/// `EPOLLONESHOT`: registered once, re-armed by each wait.
 pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, libc::EPOLLONESHOT as u32, true)
 }
@@ -76,7 +76,7 @@ impl Loop for Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
-        // SAFETY: this is the only owner of the descriptor, which is not used again.
+        // SAFETY: we own the descriptor, and do not use it again.
         unsafe { libc::close(self.queue) };
     }
 }

@@ -1,4 +1,4 @@
-//! mio: with a registration for each wait, as it is usually used, and with registrations that are kept.
+//! mio: as usually used, registering for each wait, and with registrations that are kept.
 
 use std::{os::fd::RawFd, time::Duration};
 
@@ -13,14 +13,14 @@ struct Mio {
     held: bool,
 }
 
-/// Registered once. A wait is correct only if the source was drained before.
+/// Registered once. Waiting is correct only if the source was drained first.
 pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let mio = Mio::open(descriptors, true);
     (0..descriptors.len()).for_each(|index| mio.register(index));
     Some(Box::new(mio))
 }
 
-/// Registered at the start of each wait, deregistered at its end.
+/// Registered at the start of each wait and deregistered at its end.
 pub fn each(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Some(Box::new(Mio::open(descriptors, false)))
 }

@@ -1,6 +1,6 @@
-//! Several loops with the same work: a byte comes to one of many sources, is reported, and is read.
+//! Several loops doing the same work: a byte arrives at one of many sources, is reported, and is read.
 //!
-//! Each loop implements the start of a wait, the poll, and the end of a wait with the system calls of its library.
+//! Each loop implements starting a wait, polling and ending a wait with its library's system calls.
 
 mod epoll;
 mod mio;
@@ -23,18 +23,18 @@ pub const SIZES: [usize; 3] = [1, 100, 10_000];
 
 /// One way to wait for many sources.
 pub trait Loop {
-    /// A wait begins until this source is readable.
+    /// Begins to wait until this source is readable.
     fn begin(&mut self, index: usize);
-    /// Appends the indexes of the ready sources. It does not block.
+    /// Appends the indexes of the ready sources, without blocking.
     fn collect(&mut self, ready: &mut Vec<usize>);
-    /// The source was reported and then drained: the wait has ended.
+    /// Ends the wait of a source that was reported and then drained.
     fn drained(&mut self, index: usize);
 }
 
-/// Makes a loop for these descriptors; None if it is not available. A loop that keeps registrations registers them.
+/// Creates a loop for these descriptors; None if it is unavailable. Loops that keep registrations register them now.
 pub type Open = fn(&[RawFd]) -> Option<Box<dyn Loop>>;
 
-/// All loops, with their names in the tables.
+/// All loops, with their names in the results.
 pub const LOOPS: [(&str, Open); 9] = [
     ("raw epoll", epoll::held),
     ("raw epoll, oneshot", epoll::oneshot),
@@ -47,7 +47,7 @@ pub const LOOPS: [(&str, Open); 9] = [
     ("raw io_uring, poll_add", uring::poll_add),
 ];
 
-/// Sources. The active ones have a peer. The idle ones, opened between them, never receive bytes.
+/// Sources. The active ones have a peer. The idle ones, opened in between, never receive bytes.
 pub struct Sources {
     pairs: Vec<(UnixStream, UnixStream)>,
     idle: Vec<UnixDatagram>,
@@ -55,7 +55,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// `all` sources, of which `active` are active. It raises the limit of open files.
+    /// Creates `all` sources, `active` of them active. Raises the limit of open files.
     pub fn new(active: usize, all: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit {
@@ -65,7 +65,7 @@ impl Sources {
         setrlimit(Resource::Nofile, raised).expect("up to the maximum");
         let (mut pairs, mut idle) = (Vec::new(), Vec::new());
         for number in 0..all {
-            // Opened alternately, so that active descriptors are not neighbours in the tables of the kernel and of a loop.
+            // Opened alternately, so that active descriptors are not adjacent in the tables of the kernel or a loop.
             if pairs.len() * all <= number * active && pairs.len() < active {
                 let (ours, theirs) = UnixStream::pair().expect("descriptors are left");
                 ours.set_nonblocking(true).expect("a socket");
@@ -88,7 +88,7 @@ impl Sources {
         active.chain(idle).collect()
     }
 
-    /// A byte comes to each of these sources, is reported and read: begin, write, collect, read, drained.
+    /// A byte arrives at each of these sources, is reported and read: begin, write, collect, read, drained.
     pub fn cycle(
         &mut self,
         candidate: &mut dyn Loop,

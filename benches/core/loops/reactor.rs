@@ -1,4 +1,4 @@
-//! The reactor: a wait begins, is answered and ends, and the outcome of the read is reported.
+//! The reactor: a wait begins, is answered and ends, and the read's outcome is reported.
 
 use std::{
     os::fd::RawFd,
@@ -29,7 +29,7 @@ pub fn selector_on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     selector(Backend::Uring, descriptors)
 }
 
-/// With the clock, the timers and the inbox of other threads.
+/// With the clock, the timers and the inbox for other threads.
 pub fn reactor_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Some(open(Reactor::open(Some(Backend::Epoll)).ok()?, descriptors))
 }
@@ -57,7 +57,7 @@ fn open<Inner: Waits + 'static>(inner: Inner, descriptors: &[RawFd]) -> Box<dyn 
     Box::new(ours)
 }
 
-/// The methods that a selector and a reactor share.
+/// The methods shared by selectors and reactors.
 trait Waits {
     fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait;
     fn end(&mut self, wait: WaitId);

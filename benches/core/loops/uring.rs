@@ -1,4 +1,4 @@
-//! io_uring by hand: each wait is an `IORING_OP_POLL_ADD`, and one system call submits all of them.
+//! Plain io_uring: each wait is an `IORING_OP_POLL_ADD`, and one system call submits them all.
 
 use std::os::fd::RawFd;
 

@@ -1,14 +1,14 @@
-//! Which fiber has control: entering a hook, switching, turning the reactor, starting and ending fibers.
+//! Which fiber is running: entering hooks, switching, turning the reactor, starting and ending fibers.
 //!
-//! There is no loop fiber. A fiber that parks transfers straight to the next ready one. If there is none it turns the
-//! reactor itself, and if its own wait ends meanwhile it just returns.
+//! There is no loop fiber. A fiber that parks transfers straight to the next ready one. If none is ready it turns the
+//! reactor itself, and if its own wait ends meanwhile, it simply returns.
 //!
-//! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
-//! or block that needs it.
+//! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement or
+//! block that needs it.
 //!
-//! Each file uses only those above it: `owner` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`, `interrupted_code` and
-//! `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`.
-//! `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
+//! Each file uses only those above it: `owner` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`,
+//! `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`,
+//! `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this for the methods they call, too.
 
 pub mod collectable_timeout;
 mod fiber_lifecycle;

@@ -1,5 +1,5 @@
-//! The hooks of Fiber::Scheduler, and the other methods of `Reactor::NativeScheduler`: each parses its arguments, enters the
-//! scheduler, and calls down. `lib.rs` defines them.
+//! The hooks of Fiber::Scheduler and the other methods of `Reactor::NativeScheduler`. Each parses its arguments, enters the
+//! scheduler, and calls the modules below. `lib.rs` defines them.
 
 pub mod block;
 pub mod blocking_operation;

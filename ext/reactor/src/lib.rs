@@ -1,16 +1,16 @@
-//! The Ruby extension: `Reactor::NativeScheduler`, a complete native Fiber::Scheduler over the `reactor` crate.
+//! The Ruby extension: `Reactor::NativeScheduler`, a complete native Fiber::Scheduler on the `reactor` crate.
 //!
-//! | floor        | what it is |
+//! | layer        | contents |
 //! |--------------|------------|
-//! | `hooks`      | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
-//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches, HTTP requests |
+//! | `hooks`      | the methods of `Reactor::NativeScheduler`: parse arguments, enter, call the layers below |
+//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the patches' lock, HTTP requests |
 //! | `transfer`   | reading and writing |
 //! | `wait`       | what a fiber parks for |
-//! | `control`    | which fiber has control |
+//! | `control`    | which fiber is running |
 //! | `ruby`       | the VM, behind safe signatures: the only unsafe module |
 //!
-//! Each floor uses those below it. Below them all are the crates `reactor-scheduler` (the state, and system calls) and
-//! `reactor-loop`. `ext/scheduler/tests/layers.rs` holds the floors.
+//! Each layer uses those below it. Below them all are the crates `reactor-scheduler` (the state, and system calls) and
+//! `reactor-loop`. `ext/scheduler/tests/layers.rs` checks the layers.
 //!
 //! `init` below names every method of the extension that Ruby sees.
 #![deny(unsafe_code)]
@@ -45,7 +45,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::panics::point("init");
     ruby::ractor_safe();
     thread::count_forks();
-    // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
+    // Initialised before another Ractor can ask: a lock around a call to Ruby would block a Ractor that Ruby waits for.
     hidden_number::name();
     io_wait::misreports_timeouts(ruby);
     let reactor = ruby.define_module("Reactor")?;
@@ -101,7 +101,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
     Ok(())
 }
 
-/// `Reactor::NativeScheduler`: what the library calls.
+/// `Reactor::NativeScheduler`: methods that the library calls.
 fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("initialize", method!(Scheduler::initialize, -1))?;
     class.define_method("backend", method!(Scheduler::backend_name, 0))?;
@@ -164,7 +164,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     fiber_body.define_private_method("ended", method!(fiber_lifecycle::ended, 2))
 }
 
-/// `Reactor::NativeScheduler`: what the VM calls, besides the transfers.
+/// `Reactor::NativeScheduler`: methods that the VM calls, except transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
     class.define_method("fiber", method!(fiber_lifecycle::fiber, -1))?;
     class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
@@ -207,8 +207,8 @@ fn define_poller(class: RClass) -> Result<(), Error> {
     class.define_method("write", method!(poller::write, -1))
 }
 
-/// The version of the interface, which fixes the argument order of io_read and io_write: 4 from Ruby 4.1 on (as
-/// IO::Buffer::VERSION says), 3 before.
+/// The version of the interface, which determines the argument order of io_read and io_write: 4 from Ruby 4.1 on (given by
+/// IO::Buffer::VERSION), 3 before.
 fn buffer_contract(ruby: &Ruby) -> u8 {
     let version = ruby
         .class_io()
@@ -221,9 +221,9 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
     }
 }
 
-/// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
+/// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract. This is the only switch, made once.
 ///
-/// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
+/// Also callable as `NativeScheduler.define_transfers(class, contract)`, so that tests can run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
         class.define_method("io_read", method!(io_transfer::next::<false, 4>, -1))?;
@@ -234,7 +234,7 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
         class.define_method("io_write", method!(io_transfer::next::<true, 3>, -1))?;
         class.define_method("io_pread", method!(io_transfer::at::<false, 3>, -1))?;
     }
-    // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
+    // Before Ruby 4.0 (interface version 3), IO#pwrite would call its hook inside a blocking region.
     match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
         (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::at::<true, 3>, -1)),
@@ -242,8 +242,8 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor::Internal.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
-/// descriptors or memory is no such reason: the error of the system comes from the opening.
+/// `Reactor::Internal.native_backends`: maps each backend's name to true, or to the reason why it is unavailable here. A
+/// shortage of descriptors or memory does not count: opening the backend then raises the system's error.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for backend in Backend::ALL {

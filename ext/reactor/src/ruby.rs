@@ -1,12 +1,13 @@
-//! The unsafe module: everything of Ruby's C API that magnus does not offer, behind safe signatures.
+//! The unsafe module: everything in Ruby's C API that magnus does not offer, behind safe signatures.
 //!
 //! Two invariants make these signatures safe, and every caller keeps them:
 //!
-//! * all of it runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the sleep of
-//!   [`thread::without_gvl`], the closure of [`thread::blocking_call`], and what ends them from
-//!   another thread: these get nothing of Ruby;
-//! * whatever may raise, throw or be killed runs inside `protect` and comes back as a [`magnus::Error`], so no longjmp crosses a
-//!   Rust frame. Not protected is the NoMemoryError of a small object, because each protection costs a frame and instructions.
+//! * everything runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the
+//!   sleep of [`thread::without_gvl`], the closure of [`thread::blocking_call`], and what ends them from another thread:
+//!   these touch no Ruby objects;
+//! * whatever may raise, throw or be killed runs inside `protect` and is returned as a [`magnus::Error`], so no longjmp
+//!   crosses a Rust frame. The exception is the NoMemoryError of a small allocation, because each protection costs a frame
+//!   and instructions.
 #![allow(unsafe_code)]
 
 pub mod buffer;
@@ -30,10 +31,10 @@ pub mod platform;
 pub mod ractor;
 pub mod thread;
 
-/// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).
+/// The version of the scheduler interface in the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and above (4.1).
 pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
 
-/// Lets this extension be loaded in any Ractor.
+/// Allows any Ractor to load this extension.
 pub fn ractor_safe() {
     // SAFETY: called from Init only.
     unsafe { rb_sys::rb_ext_ractor_safe(true) };

@@ -1,5 +1,5 @@
-//! What Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches, heads of HTTP requests. `lib.rs`
-//! defines it.
+//! What Ruby calls without a scheduler: `Reactor::Poller`, child processes, the patches' lock, HTTP request heads. `lib.rs`
+//! defines the methods.
 
 pub mod child_process;
 pub mod http_request;

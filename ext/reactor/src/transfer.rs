@@ -1,6 +1,6 @@
 //! Transfers of bytes: `io_read`, `io_write`, `io_pread`, `io_pwrite`.
 //!
-//! The system call comes first, and a wait only when the kernel says that it would block.
+//! The system call comes first; a wait follows only if it would block.
 
 pub mod attempt;
 pub mod batched_send;

@@ -1,5 +1,5 @@
-//! A fiber that the garbage collector may take in the middle of a timeout's block: an Enumerator's, for example, which the
-//! program drops between two values.
+//! Fibers that the garbage collector may free inside a timeout block: for example an Enumerator's, which the program drops
+//! between two values.
 
 use std::{cell::Cell, sync::Weak};
 
@@ -12,9 +12,9 @@ use crate::{
     ruby::{fiber::current_fiber, hidden_number, object::Object, panics, thread::fork_generation},
 };
 
-/// `Reactor::TimeoutBlock`: an object that only the stack of the fiber refers to in which a timeout's block runs. So it is
-/// collected with the fiber, and its end tells the scheduler. Until then it pins the fiber, because the fiber's record has its
-/// address.
+/// `Reactor::TimeoutBlock`: an object referenced only from the stack of the fiber that runs a timeout's block, so it is
+/// collected together with the fiber and then tells the scheduler. Until then it pins the fiber, because the fiber's record
+/// holds its address.
 #[derive(TypedData)]
 #[magnus(class = "Reactor::TimeoutBlock", mark, free_immediately)]
 pub struct TimeoutBlock {
@@ -36,27 +36,27 @@ impl DataTypeFunctions for TimeoutBlock {
 }
 
 impl TimeoutBlock {
-    /// The block has ended.
+    /// Called when the block has ended.
     pub fn end(&self) {
         self.ended.set(true);
     }
 }
 
 impl Drop for TimeoutBlock {
-    /// Any thread may run this, in the middle of a garbage collection. In a forked child no thread may be there to release the
-    /// handle's lock, and no fiber turns the reactor.
+    /// Any thread may run this, during a garbage collection. A forked child may have no thread to release the handle's
+    /// lock, and no fiber turns its reactor.
     fn drop(&mut self) {
         if !self.ended.get() && self.forks == fork_generation() {
             if let Some(handle) = self.handle.upgrade() {
-                _ = handle.notify(self.token); // an error is that of waking the loop, which finds the token later
+                _ = handle.notify(self.token); // an error means that waking the loop failed; it finds the token later
             }
         }
     }
 }
 
 impl Scheduler {
-    /// If the scheduler did not make the current fiber, the timeout that has begun in it ends when the fiber is collected. The
-    /// caller keeps the object on its stack while the block runs. `None` if the fiber is kept.
+    /// If the scheduler did not create the current fiber, makes the timeout that just began in it end when the fiber is
+    /// collected. The caller keeps the object on its stack while the block runs. `None` if the fiber is kept.
     pub fn begin_timeout_block(
         &self,
         ruby: &Ruby,

@@ -1,4 +1,4 @@
-//! A fiber's start and end; waiting for the end of all of them.
+//! Starting and ending fibers, and waiting for all of them to end.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::{
     },
 };
 
-/// A fiber that spawns for longer than this without a wait of its own yields.
+/// A fiber that keeps spawning for longer than this without waiting yields.
 const SPAWN_SLICE: Duration = Duration::from_millis(2);
 
 impl HookScope<'_> {
-    /// Starts a fiber, which runs the block: at once, until it parks or ends, and then this one goes on.
+    /// Starts a fiber that runs the block: at once, until it parks or ends; then this one continues.
     pub fn start(&self, fiber: ObjectRef, block: Value, arguments: &[Value]) -> Result<(), Error> {
         let (scheduler, starter) = (self.scheduler, self.slot);
         scheduler.trace_birth(fiber, block)?;
@@ -35,7 +35,7 @@ impl HookScope<'_> {
         scheduler.on_resumed(starter);
         let result = scheduler.filter_repeated_kill(starter, result);
         if !start.is_nested {
-            // The hooks never see what a fiber writes that the scheduler did not make.
+            // The hooks never see the writes of a fiber that the scheduler did not create.
             scheduler.state_mut().flush_sends();
         }
         let result = result
@@ -48,8 +48,9 @@ impl HookScope<'_> {
         })
     }
 
-    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
-    /// for longer than [`SPAWN_SLICE`] yields. Not in virtual time, where the order must not depend on the machine.
+    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that keeps
+    /// spawning for longer than [`SPAWN_SLICE`] yields, except in virtual time, where the order must not depend on the
+    /// machine.
     fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
         if goes_on
             && since.elapsed() >= SPAWN_SLICE
@@ -63,10 +64,10 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// FiberError in a fiber of the scheduler's, or in one that runs on behalf of such a fiber: it would wait for its own end.
+    /// Raises FiberError in a scheduler's fiber, or one that runs for such a fiber: it would wait for its own end.
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
         let fibers = &self.scheduler.state().fibers;
-        // The root fiber, which is blocking, runs on behalf of none: its record may name the one that had control before.
+        // The root fiber, which is blocking, runs for no other fiber: its record may name the one that was running before.
         let has_scheduled_owner = !is_blocking() && fibers.has_scheduled_owner(self.slot);
         if has_scheduled_owner || fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
@@ -76,7 +77,8 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// Runs until no fiber of the scheduler's is left, and no watcher that is not transient. Raises the first error that ended one.
+    /// Runs until all of the scheduler's fibers, and all watchers that are not transient, have ended. Raises the first
+    /// error that ended one.
     pub fn drain(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         self.forbid_own_fibers()?;
@@ -95,7 +97,7 @@ impl HookScope<'_> {
             if is_drained {
                 return Ok(());
             }
-            // Fibers that `ensure` clauses have started are cancelled as well, as the VM does with threads.
+            // Fibers started by `ensure` clauses are cancelled as well, as the VM does with threads.
             let cancelled_have_ended = scheduler.state().cancelled_have_ended();
             if cancelled_have_ended {
                 call_method(self.object.as_value(), "cancel", &[])?;
@@ -105,8 +107,8 @@ impl HookScope<'_> {
         }
     }
 
-    /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that
-    /// waits for an Enumerator which is parked is killed through the VM, which finds the way.
+    /// Ends every watcher and kills every fiber of the scheduler. Parked ones unwind when they next run. A fiber that waits
+    /// for a parked Enumerator is killed through the VM, which delivers the kill there.
     pub fn cancel(&self) -> Result<(), Error> {
         let scheduler = self.scheduler;
         self.forbid_own_fibers()?;
@@ -118,8 +120,8 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// Kills one fiber of the scheduler's, as [`HookScope::cancel`] does. False if it is none of them, has ended, or is being
-    /// killed.
+    /// Kills one of the scheduler's fibers, like [`HookScope::cancel`]. False if it is not one of them, has ended, or is
+    /// already being killed.
     pub fn cancel_fiber(&self, fiber: ObjectRef) -> Result<bool, Error> {
         let found = self.scheduler.state_mut().fibers.find(fiber);
         let target = found.filter(|slot| self.scheduler.state().fibers[*slot].may_be_killed());
@@ -147,14 +149,16 @@ impl HookScope<'_> {
 }
 
 impl Scheduler {
-    /// The current fiber has ended, by this exception unless it is nil. Whether the fiber raises it itself.
+    /// Called when the current fiber has ended, with this exception unless it is nil. Returns whether the fiber must raise
+    /// it itself.
     ///
-    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is `on_error`'s, or it
-    /// is reported like a thread's, and raised when the other fibers are done. `on_error` may wait: what unwinds it unwinds the fiber.
+    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is
+    /// passed to `on_error` if there is one; otherwise it is reported like a thread's, and raised when the other fibers are
+    /// done. `on_error` may wait: whatever unwinds it unwinds the fiber.
     pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> Result<bool, Error> {
         let mut result = Ok(false);
         if !exception.is_nil() {
-            // A child forked in this fiber: its root fiber gets the error, and with it the exit status.
+            // In a child forked in this fiber: its root fiber gets the error, and so the exit status.
             if this.is_forked_child() {
                 return Ok(true);
             }
@@ -187,7 +191,7 @@ impl Scheduler {
         }
     }
 
-    /// `on_error` has raised what stops a program, or is being unwound.
+    /// `on_error` raised something that stops a program, or is being unwound.
     #[cold]
     fn keep_raised(&self, scheduler: Value, error: Error) -> Result<(), Error> {
         let raised = object_ref(into_exception(error)?.as_value());

@@ -1,4 +1,4 @@
-//! A hook that runs: entered by the current fiber, left when the scope is dropped.
+//! A running hook: entered by the current fiber, left when the scope is dropped.
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
@@ -16,14 +16,14 @@ use crate::{
 /// The scheduler behind a hook, entered by the current fiber.
 pub struct HookScope<'a> {
     pub scheduler: &'a Scheduler,
-    /// The same as an object, for write barriers.
+    /// The scheduler as an object, for write barriers.
     pub object: Obj<Scheduler>,
     pub slot: Slot,
 }
 
 impl<'a> HookScope<'a> {
-    /// Begins a hook in the current fiber. `None` in a forked child of the process that the scheduler belongs to: do what
-    /// Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
+    /// Begins a hook in the current fiber. `None` in a forked child of the scheduler's process: do what Ruby does without a
+    /// scheduler. ThreadError in another thread, RuntimeError once closed.
     #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
         let is_in_use = this.owner.is_in_use();
@@ -50,19 +50,19 @@ impl<'a> HookScope<'a> {
         }
     }
 
-    /// As [`HookScope::enter`], but RuntimeError in a forked child.
+    /// Like [`HookScope::enter`], but RuntimeError in a forked child.
     pub fn enter_own(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Self, Error> {
         let foreign = || runtime_error("this scheduler belongs to the parent process");
         Self::enter(ruby, this)?.ok_or_else(foreign)
     }
 
-    /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
+    /// Like [`HookScope::enter`], for hooks that have already checked that the current thread may use the scheduler.
     pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Self, Error> {
         let slot = Self::enter_current(this).ok_or_else(closed)?;
         Ok(Self::of(this, slot))
     }
 
-    /// The slot of the current fiber; `None` if the scheduler is closed.
+    /// The current fiber's slot; `None` if the scheduler is closed.
     #[inline(always)]
     fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
         let fiber = current_fiber();
@@ -86,8 +86,8 @@ impl Drop for HookScope<'_> {
 }
 
 impl Scheduler {
-    /// The fiber was not kept until now. The record that was found may be that of a fiber which has been collected, and whose
-    /// address this one has.
+    /// Enters a fiber that was not kept until now. The record found may belong to a collected fiber whose address this one
+    /// has.
     fn enter_unkept(this: Obj<Self>, slot: Slot, fiber: ObjectRef) -> Slot {
         let number = this.state().collectable(slot);
         let slot = number.map_or(slot, |number| {
@@ -98,8 +98,8 @@ impl Scheduler {
         slot
     }
 
-    /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
-    /// need not be checked. ThreadError in another thread.
+    /// Whether a hook may skip entering to do something that needs no wait: the scheduler can be used, and the fiber's time
+    /// slice need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
         let is_usable = self.state().event_loop.reactor.is_some() && !self.slice.is_check_due();
         Ok(self.check_owner(ruby, this)? && is_usable)

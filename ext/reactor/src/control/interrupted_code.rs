@@ -1,14 +1,14 @@
-//! Trap handlers and finalizers that run in the middle of a fiber's own code, which they have interrupted. The program cannot know
-//! in which fiber a handler runs, so timeouts around that code are not raised in the handler. (A handler that interrupts a wait is
-//! known by that: see `ext/scheduler/src/state/strand.rs`.)
+//! Trap handlers and finalizers that interrupt a fiber's code between its waits. A program cannot know in which fiber a
+//! handler runs, so timeouts around the interrupted code are not raised in the handler. (A handler that interrupts a wait
+//! is recognised by that: see `ext/scheduler/src/state/strand.rs`.)
 
 use reactor_scheduler::state::fiber::Slot;
 
 use crate::control::scheduler::Scheduler;
 
 impl Scheduler {
-    /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
-    /// interrupted.
+    /// Called when a timeout is about to begin. If it begins in a handler, it is separated from the timeouts around the
+    /// code that the handler interrupted.
     pub fn before_timeout(&self, slot: Slot) {
         let may_begin_in_handler = self.state().fibers[slot].may_begin_in_handler();
         if may_begin_in_handler && self.runs_in_handler() {
@@ -16,8 +16,8 @@ impl Scheduler {
         }
     }
 
-    /// Finds out whether the code of this fiber that waits, or is about to, is a handler, and notes it, so that no timeout around the
-    /// code that the handler has interrupted is raised in the wait. False if that is known already.
+    /// Checks whether the code of this fiber that waits, or is about to, is a handler. If so it records that, so that no
+    /// timeout around the interrupted code is raised in the wait. False if that was already known.
     #[cold]
     pub fn finds_handler(&self, slot: Slot) -> bool {
         let is_in_handler = self.state().fibers[slot].is_in_handler();

@@ -11,21 +11,21 @@ use crate::ruby::{
     thread::{current_scheduler, current_thread, fork_generation},
 };
 
-/// The thread that made the scheduler, or the one it was set on before its first use.
+/// The thread that created the scheduler, or the one it was set on before its first use.
 #[derive(Debug, Default)]
 pub struct Owner(Cell<Option<Claim>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
-    /// Only the current thread is used by it, so it need not be marked.
+    /// Only compared with the current thread, so it need not be marked.
     thread: ObjectRef,
     forks: u32,
-    /// Until it is used on its thread, it may still be set on another.
+    /// Until it is used on its thread, it may still be set on another one.
     used: bool,
 }
 
 impl Owner {
-    /// The scheduler is made, by the current thread.
+    /// Binds a new scheduler to the current thread.
     pub fn claim(&self) {
         self.set(false);
     }
@@ -59,8 +59,8 @@ impl Owner {
         Ok(true)
     }
 
-    /// Whether the current thread may use the scheduler in this process, and has used it before. Of another thread or process,
-    /// [`Owner::check`] tells what follows.
+    /// Whether the current thread may use the scheduler in this process, and has used it before. If false, [`Owner::check`]
+    /// tells why.
     pub fn is_in_use(&self) -> bool {
         let thread = current_thread();
         let claim = self.0.get();
@@ -69,7 +69,7 @@ impl Owner {
         })
     }
 
-    /// The current thread, in a hook that has found that it may use the scheduler: it is not asked of the VM again.
+    /// The current thread, in a hook that has already checked that it may use the scheduler, so the VM is not asked again.
     pub fn thread_in_hook(&self) -> ObjectRef {
         let claim = self.0.get();
         claim.map_or_else(current_thread, |claim| claim.thread)
@@ -81,7 +81,7 @@ impl Owner {
         self.0.get().is_some_and(|claim| claim.thread == thread)
     }
 
-    /// Whether this process is a forked child of the one the scheduler belongs to.
+    /// Whether this process is a forked child of the scheduler's process.
     pub fn is_forked_child(&self) -> bool {
         let claim = self.0.get();
         claim.is_some_and(|claim| claim.forks != fork_generation())

@@ -1,4 +1,4 @@
-//! Parking: a fiber that has begun a wait runs other fibers until the wait is over.
+//! Parking: a fiber that has begun a wait runs other fibers until the wait ends.
 
 use magnus::Error;
 use reactor_scheduler::state::{fiber::Slot, wait::WakeCause};
@@ -6,16 +6,16 @@ use reactor_scheduler::state::{fiber::Slot, wait::WakeCause};
 use crate::control::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
-    /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error. The caller undoes its registrations
-    /// either way.
+    /// Suspends the current fiber until the wait begun for it ends. Anything raised here instead (by a timeout, an
+    /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) is returned as the error. Either way the caller undoes its
+    /// registrations.
     #[inline(always)]
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
         self.park_by(slot, Self::poll_wait)
     }
 
-    /// As [`Scheduler::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
-    /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
+    /// Like [`Scheduler::park`], but a pending exception only ends the wait and is raised later. An error comes from the VM
+    /// itself (Fiber#raise, Fiber#kill), or from the turn.
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
         self.park_by(slot, |this, slot| Ok(this.poll_wake(slot)))
     }
@@ -35,7 +35,7 @@ impl Scheduler {
         result
     }
 
-    #[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+    #[inline(always)] // shares one frame with its caller on every parked fiber's stack
     fn run_others_until(
         &self,
         slot: Slot,

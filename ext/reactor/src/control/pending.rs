@@ -1,4 +1,4 @@
-//! Raising in a fiber that has control: pending exceptions, kills, timeouts.
+//! Raising in the running fiber: pending exceptions, kills, timeouts.
 
 use magnus::{Error, prelude::*};
 use reactor_scheduler::state::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// How the fiber's wait ended, if it has; raises what is pending for the fiber.
+    /// Raises what is pending for the fiber. Otherwise returns how its wait ended, if it has.
     pub fn poll_wait(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let status = self.state_mut().take_wait_status(slot);
         match status {
@@ -28,7 +28,7 @@ impl Scheduler {
         }
     }
 
-    /// Something is to be raised in the fiber.
+    /// Raises something in the fiber.
     #[cold]
     fn raise_unless_closing(
         &self,
@@ -55,18 +55,18 @@ impl Scheduler {
         }
     }
 
-    /// Whether the fiber, which has control, waits for the other users of an IO that it closes. See [`closes_io`].
+    /// Whether the running fiber must keep waiting for the other users of an IO that it closes. See [`closes_io`].
     fn must_wait_on(&self, slot: Slot) -> bool {
         self.state().fibers[slot].waits_for_unblock_only() && closes_io()
     }
 
-    /// An error has reached a fiber in the middle of such a wait: it is raised with the fiber's next wait that may end.
+    /// Handles an error that reached a fiber during such a wait: it is raised in the fiber's next wait that may be ended.
     pub fn raise_after_close(scope: &HookScope, error: Error) -> Result<(), Error> {
         let pending = if is_kill(&error) {
             clear_kill();
             Pending::Kill
         } else {
-            let exception = object_ref(into_exception(error)?); // Thread#kill goes on
+            let exception = object_ref(into_exception(error)?); // Thread#kill proceeds
             write_barrier(scope.object, exception);
             Pending::Raise(exception)
         };
@@ -74,7 +74,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
+    /// Like [`Scheduler::poll_wait`], but a pending exception only ends the wait, and is kept for later.
     pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
         let has_timed_out = self.state().fibers.has_timed_out(slot);
         if has_timed_out && !self.finds_handler(slot) {
@@ -108,13 +108,13 @@ impl Scheduler {
         }
     }
 
-    /// Ends the current fiber: unwinds it, running its `ensure` blocks, and no rescue stops it.
+    /// Ends the current fiber: unwinds it, running its `ensure` blocks, and no rescue can stop it.
     fn kill(&self, slot: Slot) -> Error {
         self.state_mut().fibers[slot].mark_killed();
         fiber::kill(current_fiber())
     }
 
-    /// The error that the fiber's outermost expired timeout raises.
+    /// The error raised by the fiber's outermost expired timeout.
     #[cold]
     pub fn timeout_error(&self, slot: Slot) -> Error {
         let expired = self.state_mut().take_expired_timeout(slot);

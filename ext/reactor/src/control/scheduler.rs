@@ -1,4 +1,4 @@
-//! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its owner, its time slice and its quota of the GVL.
+//! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its thread, its time slice and its GVL quota.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell, RefMut};
 
@@ -36,7 +36,7 @@ pub struct Scheduler {
     pub owner: Owner,
     pub slice: TimeSlice,
     pub quota: GvlQuota,
-    /// Tells by refusing to be locked that a trap handler or a finalizer runs.
+    /// The VM refuses to lock it in a trap handler or finalizer, which shows that one is running.
     mutex: Cell<Option<ObjectRef>>,
     /// The object that marks the watchers (`watcher_marks.rs`).
     pub watcher_marks: OnceCell<ObjectRef>,
@@ -100,19 +100,19 @@ impl Scheduler {
         self.state.borrow_mut()
     }
 
-    /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
+    /// Whether the running code is a trap handler, or a finalizer deferred by the VM.
     pub fn runs_in_handler(&self) -> bool {
         self.mutex.get().is_some_and(thread::runs_in_handler)
     }
 
-    // --- its owner -----------------------------------------------------------------------------------------------
+    // --- its thread ----------------------------------------------------------------------------------------------
 
     /// Whether the current thread may use it (ThreadError if not) in this process (false if not).
     pub fn check_owner(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
         self.owner.check(ruby, this)
     }
 
-    /// `forked_child?`: whether this process is a forked child of the one the scheduler belongs to.
+    /// `forked_child?`: whether this process is a forked child of the scheduler's process.
     pub fn is_forked_child(&self) -> bool {
         self.owner.is_forked_child()
     }
@@ -122,20 +122,20 @@ impl Scheduler {
         Obj::<Self>::try_convert(object).is_ok_and(|it| std::ptr::eq(&*it, self))
     }
 
-    // --- threads that wait to close an IO while its descriptor is in use -------------------------------------------
+    // --- threads that wait to close an IO whose descriptor is in use -----------------------------------------------
     //
-    // Each waits for an element in a Thread::Queue of its own. So the wait can be interrupted, and if the closer is a fiber
-    // of another scheduler, that scheduler parks it.
+    // Each waits for an element in its own Thread::Queue, so the wait can be interrupted. If the closer is a fiber of
+    // another scheduler, that scheduler parks it.
 
-    /// Has the queue get an element when no worker and no operation of the driver uses the descriptor of this IO object any
-    /// more. False, and nothing done, if none uses it now.
+    /// Arranges for a push to the queue once no worker or driver operation uses the descriptor of this IO object. If none
+    /// uses it now, returns false and does nothing.
     pub fn push_when_unpinned(this: Obj<Self>, io_number: u64, queue: Value) -> bool {
         let queue = object_ref(queue);
         write_barrier(this, queue);
         this.state_mut().push_when_unpinned(io_number, queue)
     }
 
-    /// Releases a pin, and wakes the closers that may close the descriptor now.
+    /// Ends one use of a descriptor, and wakes the closers that may close it now.
     pub fn unpin(&self, pin: Pin) {
         self.state_mut().pins.unpin(pin);
         self.push_to_closers();
@@ -151,14 +151,14 @@ impl Scheduler {
         }
     }
 
-    // --- what it is ----------------------------------------------------------------------------------------------
+    // --- its properties ------------------------------------------------------------------------------------------
 
     /// `closed?`: also true in a forked child.
     pub fn is_closed(&self) -> bool {
         self.is_forked_child() || self.state().event_loop.is_closed
     }
 
-    /// `live`: fibers made by `Fiber.schedule` that have not finished.
+    /// `live`: the number of fibers created by `Fiber.schedule` that have not ended.
     pub fn live(&self) -> usize {
         self.state().fibers.live()
     }
@@ -175,7 +175,7 @@ impl Scheduler {
         convert::counters(ruby, rows)
     }
 
-    /// Ends the sleep of the scheduler's thread, if it sleeps on behalf of this process.
+    /// Ends the sleep of the scheduler's thread, if it is asleep in this process.
     pub fn wake_thread(&self) {
         if !self.is_forked_child() {
             self.state_mut().wake_thread();

@@ -1,4 +1,4 @@
-//! Giving control to another fiber, and getting it back.
+//! Giving control to another fiber and getting it back.
 
 use magnus::Error;
 use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Gives control to another fiber. Returns when this one gets it back, by any way.
+    /// Switches to another fiber. Returns when this one gets control back, whatever gave it.
     pub fn switch(&self, from: Slot, to: Slot, fiber: ObjectRef) -> Result<(), Error> {
         self.state_mut().before_switch(to);
         let result = transfer(fiber, &[]);
@@ -21,12 +21,12 @@ impl Scheduler {
         self.filter_repeated_kill(from, result)
     }
 
-    /// Control is back in `slot`.
+    /// Called when `slot` has control again.
     pub fn on_resumed(&self, slot: Slot) {
         self.state_mut().on_resumed(slot);
     }
 
-    /// After `Fiber#kill` the VM raises the kill again on every switch back into the fiber. Repeats are cleared, so that
+    /// After `Fiber#kill`, the VM raises the kill again on every switch back to the fiber. Repeats are cleared, so that
     /// `ensure` blocks can wait.
     pub fn filter_repeated_kill(&self, slot: Slot, result: Result<(), Error>) -> Result<(), Error> {
         match result {
@@ -45,8 +45,8 @@ impl Scheduler {
         Err(error)
     }
 
-    /// A new fiber was given control, and control is back. Whether it has not run, because there was no memory for its stack: then
-    /// it is no fiber of the scheduler's any more.
+    /// Called when control returns after a switch to a new fiber. Returns whether that fiber did not run, because there was
+    /// no memory for its stack; it is then no longer one of the scheduler's.
     pub fn forget_unborn(&self, fiber: ObjectRef, result: &Result<(), Error>) -> bool {
         let error = result.as_ref().err();
         error.is_some_and(|error| self.forget_if_unborn(fiber, error))
@@ -54,7 +54,7 @@ impl Scheduler {
 
     #[cold]
     fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
-        // If a starter was to make the switch, that may have been interrupted before.
+        // If a starter was to switch, it may have been interrupted first.
         let may_be_unborn = is_fiber_error(error) || is_blocking();
         let is_unborn = may_be_unborn && is_unborn(fiber.value());
         if is_unborn {
@@ -63,7 +63,8 @@ impl Scheduler {
         is_unborn
     }
 
-    /// Before a wait, if [`State::may_concern_owner`]: looks whether what concerns the fiber's owner concerns the wait.
+    /// Before a wait, if [`State::may_concern_owner`]: checks whether a kill or timeout of the fiber's resumer affects the
+    /// wait.
     ///
     /// [`State::may_concern_owner`]: reactor_scheduler::state::State::may_concern_owner
     pub fn look_at_owner(&self, slot: Slot, may_concern_owner: bool) -> Result<(), Error> {
@@ -91,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// Looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's. The VM has then
-    /// raised the kill outside of a hook. A switch to an empty fiber and back makes the VM raise it here.
+    /// Checks whether the fiber was killed while it waited for another fiber, for example an Enumerator's. The VM then
+    /// raised the kill outside a hook. Switching to an empty fiber and back makes the VM raise it here.
     fn find_kill(&self, slot: Slot) -> Result<(), Error> {
         match switch_to_empty_fiber() {
             Err(error) if is_kill(&error) => {

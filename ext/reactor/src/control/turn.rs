@@ -1,4 +1,4 @@
-//! One turn of the reactor, made by the fiber that has control and finds no other one to run.
+//! One turn of the reactor, made by the running fiber when it finds no other to run.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Polls; if `idle` and no fiber can run, sleeps without the GVL until the kernel, a timer or another thread has
+    /// Polls. If `idle` and no fiber can run, then sleeps without the GVL until the kernel, a timer or another thread has
     /// something, and polls again.
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.poll_once(slot)?;
@@ -33,7 +33,7 @@ impl Scheduler {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
         } else if is_interrupted(self.owner.thread_in_hook()) {
-            // The VM marks the fiber that has control when a signal comes. After a switch the mark would be on another fiber.
+            // When a signal arrives, the VM flags the running fiber. After a switch the flag would be on another fiber.
             self.run_interrupts(slot)?;
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
@@ -41,11 +41,12 @@ impl Scheduler {
         self.raise_from_outside(slot)
     }
 
-    /// Sleeps, and polls again; false if a fiber can run.
+    /// Sleeps and polls again; false if a fiber can run.
     ///
-    /// First it raises what a mask has deferred until the thread blocks (`:on_blocking`): the VM marks the thread only once, when that
-    /// is queued, so the mark may be gone, and nothing would end the sleep. Another thread cannot queue anything between this and the
-    /// sleep, because it needs the GVL. See [`without_gvl`] for what a signal does there.
+    /// First it raises what a mask has deferred until the thread blocks (`:on_blocking`). The VM flags the thread only
+    /// once, when that is queued, so the flag may be gone and nothing would end the sleep. No other thread can queue
+    /// anything between this check and the sleep, because it needs the GVL. For signals during the sleep see
+    /// [`without_gvl`].
     fn sleep(&self, slot: Slot) -> Result<bool, Error> {
         self.run_interrupts(slot)?;
         let settle = self.settle_until()?;
@@ -71,8 +72,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Raises what Ruby raises when every thread waits for another one: if all fibers wait for an `unblock` without a time
-    /// limit, and `deadlock_message` (in Ruby) finds no thread that could bring it.
+    /// Raises what Ruby raises when every thread waits for another one, if all fibers wait for an `unblock` without a time
+    /// limit and `deadlock_message` (in Ruby) finds no thread that could send it.
     fn check_deadlock(&self) -> Result<(), Error> {
         if !self.state().may_be_deadlocked() {
             return Ok(());
@@ -88,8 +89,8 @@ impl Scheduler {
         }
     }
 
-    /// Before a sleep in virtual time: until when the outside has time to wake a fiber, before the clock advances to the next
-    /// timer. `None` if it will not.
+    /// Before a sleep in virtual time: how long outside events have to wake a fiber before the clock advances to the next
+    /// timer. `None` if it will not advance.
     fn settle_until(&self) -> Result<Option<Instant>, Error> {
         let settle = self.state().settle_before_advance();
         let Some(settle) = settle else {
@@ -102,8 +103,8 @@ impl Scheduler {
         Ok(Some(Instant::now() + settle))
     }
 
-    /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
-    /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether that was done.
+    /// A fiber created in a trap handler never runs trap handlers, even after that handler has ended. If it slept, signals
+    /// would wait until another fiber runs. So the root fiber gets control and sleeps instead. Returns whether it did.
     fn leaves_sleep_to_root(&self, slot: Slot) -> Result<bool, Error> {
         let may_sleep = self.state().fibers[slot].runs_trap_handlers;
         if may_sleep {
@@ -130,7 +131,7 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Polls without blocking. An error of the poll is raised in the root fiber: this fiber only polls for all of them.
+    /// Polls without blocking. Errors are raised in the root fiber: this fiber only polls on everyone's behalf.
     fn poll_once(&self, slot: Slot) -> Result<(), Error> {
         let polled = self.state_mut().poll_once();
         polled.or_else(|error| self.raise_in_root(slot, system_error(&error)))
@@ -146,10 +147,11 @@ impl Scheduler {
         yielded.or_else(|error| self.raise_in_root(slot, error))
     }
 
-    /// Runs what is pending for the thread, or lets the root fiber run it: this fiber only polls for all of them.
+    /// Runs the thread's pending interrupts, or leaves them to the root fiber: this fiber only polls on everyone's behalf.
     ///
-    /// A kill must reach the root fiber first. The VM carries it there only when this fiber has ended, and its `ensure` clauses may wait
-    /// for fibers that the root fiber ends. In the main thread, which no other one kills, trap handlers run in this fiber.
+    /// A kill must reach the root fiber first. The VM takes it there only once this fiber has ended, and its `ensure`
+    /// clauses may wait for fibers that the root fiber ends. In the main thread, which no other thread kills, trap handlers
+    /// run in this fiber.
     fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
         let thread = self.owner.thread_in_hook();
         if is_interrupted(thread) && !is_main(thread) {
@@ -161,10 +163,10 @@ impl Scheduler {
         check_interrupts().or_else(|error| self.raise_in_root(slot, error))
     }
 
-    /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, or the poll has failed, and
+    /// Raises an exception in the root fiber. A signal or another thread raised it in the thread, or the poll failed, and
     /// this fiber got it only because it polls. If there is no root fiber, it is raised here.
     fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
-        let exception = into_exception(error)?; // Thread#kill: the VM itself carries it from here to the root fiber
+        let exception = into_exception(error)?; // Thread#kill: the VM itself takes it from here to the root fiber
         let root = self.state_mut().raise_in_root(slot, object_ref(exception));
         match root {
             Some((root, fiber)) => self.switch(slot, root, fiber),
@@ -172,8 +174,8 @@ impl Scheduler {
         }
     }
 
-    /// Raises the exceptions that a fiber cannot raise by itself when it gets control: those of an operation that only a proxy
-    /// of the VM's can end, and the timeouts of a fiber that is not parked, because it waits for a parked Enumerator.
+    /// Raises exceptions that their fiber cannot raise when it runs: those of an operation that only a VM proxy can end,
+    /// and expired timeouts of a fiber that is not parked itself, because it waits for a parked Enumerator.
     fn raise_from_outside(&self, slot: Slot) -> Result<(), Error> {
         if self.state().has_raises_from_outside() {
             return self.raise_all_from_outside(slot);

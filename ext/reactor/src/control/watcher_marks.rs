@@ -1,8 +1,8 @@
-//! The object that marks the watchers of a scheduler for the garbage collector.
+//! The object that marks a scheduler's watchers for the garbage collector.
 //!
-//! If an old object refers to a young object, or to one without write barriers as each IO is, a minor collection marks all of its
-//! references again. The scheduler refers to the IOs that are watched. So another object refers to the watchers: once they are old, a
-//! minor collection does not mark them until the next watcher begins.
+//! If an old object refers to a young one, or to one without write barriers such as an IO, each minor collection marks all
+//! its references again. The scheduler refers to the watched IOs, so a separate object refers to the watchers: once they
+//! are old, minor collections skip them until the next watcher begins.
 
 use magnus::{DataTypeFunctions, Ruby, TypedData, Value, gc::Marker, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::object_ref::ObjectRef;
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// `Reactor::WatcherMarks`: one for each scheduler that has had a watcher. It keeps the scheduler alive, which keeps it alive.
+/// `Reactor::WatcherMarks`: one per scheduler that has had a watcher. It and the scheduler keep each other alive.
 #[derive(TypedData)]
 #[magnus(class = "Reactor::WatcherMarks", mark, wb_protected, free_immediately)]
 pub struct WatcherMarks {
@@ -37,7 +37,7 @@ impl DataTypeFunctions for WatcherMarks {
 }
 
 impl Scheduler {
-    /// Tells the garbage collector that the scheduler keeps this watcher and this IO from now on.
+    /// Tells the garbage collector that the scheduler now refers to this watcher and this IO.
     pub fn keep_watcher(this: Obj<Self>, ruby: &Ruby, watcher: Value, io: ObjectRef) {
         let scheduler = object_ref(this);
         let marks = this.watcher_marks.get_or_init(|| {

@@ -1,6 +1,6 @@
-//! Watchers: the start of the fiber of one that is due, and the end of one that will have no fiber.
+//! Starts the fibers of due watchers, and ends watchers without one.
 //!
-//! The Ruby object (`lib/reactor/scheduler/watcher.rb`) has the block and the storage.
+//! The Ruby object (`lib/reactor/scheduler/watcher.rb`) holds the block and the storage.
 
 use magnus::{Error, RObject, Ruby, TryConvert, Value, prelude::*};
 use reactor::{Interest, Token};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// The turn of a watcher has come: gives control to a fresh fiber, which runs its block.
+    /// Called when a watcher's turn has come: switches to a new fiber, which runs its block.
     #[cold]
     pub fn start_watcher(&self, from: Slot, token: Token) -> Result<(), Error> {
         let taken = self.state_mut().take_due_watcher(token);
@@ -47,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    /// There is no memory for a fiber. The error counts as one that has ended it.
+    /// Called when there is no memory for the fiber. The error counts as one that ended it.
     fn fail_watcher(&self, watcher: Value, io: Value, error: Error) -> Result<(), Error> {
         let exception = into_exception(error)?.as_value();
         let scheduler: Value = ivar(watcher, "@scheduler")?;
@@ -62,8 +62,8 @@ impl Scheduler {
         reported.and(finished).map(drop)
     }
 
-    /// Ends watchers without fibers: each that `next` takes out of the state. One by one, because only the stack keeps one that
-    /// was taken out.
+    /// Ends watchers without starting fibers: each one that `next` takes out of the state. They are taken one by one,
+    /// because then only the stack keeps one alive.
     pub fn end_watchers(
         &self,
         reason: &str,
@@ -90,7 +90,7 @@ impl Scheduler {
         .map(drop)
     }
 
-    /// Records where a fiber is made, which is about to run this block, if a trace is on.
+    /// Records where the new fiber that is about to run this block was created, if a trace is on.
     pub fn trace_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
         let is_traced = self.state().trace.is_some();
         if !is_traced {
@@ -106,7 +106,7 @@ impl Scheduler {
     }
 }
 
-/// The watcher's scheduler, and a fiber with its storage.
+/// The watcher's scheduler, and a new fiber with its storage.
 fn fiber_of(watcher: Value) -> Result<(Value, ObjectRef), Error> {
     let storage = ivar(watcher, "@storage")?;
     let fiber = new_fiber(&Ruby::get_with(watcher), Some(storage))?;
@@ -117,7 +117,7 @@ fn ivar(object: Value, name: &str) -> Result<Value, Error> {
     RObject::try_convert(object)?.ivar_get(name)
 }
 
-/// Ruby's mask of the events; nil if the time is up.
+/// Ruby's mask of the events; nil if the time elapsed.
 fn events(watcher: Value, ready: Option<Interest>) -> Value {
     let ruby = Ruby::get_with(watcher);
     match ready {
@@ -126,7 +126,7 @@ fn events(watcher: Value, ready: Option<Interest>) -> Value {
     }
 }
 
-/// Tells the Ruby object why it has ended.
+/// Tells the Ruby object why it ended.
 fn end_object(watcher: Value, reason: &str) -> Result<(), Error> {
     let reason = Ruby::get_with(watcher).to_symbol(reason).as_value();
     call_method(watcher, "finish", &[reason]).map(drop)

@@ -1,4 +1,4 @@
-//! Workers that wait for what the driver does not poll: pipes, consoles and urgent data on Windows.
+//! Workers that wait for what the driver cannot poll: pipes, consoles and urgent data on Windows.
 
 use std::{io, sync::Arc};
 
@@ -14,7 +14,7 @@ struct Waiting {
     job: Job<io::Result<Ready>>,
 }
 
-/// As [`BeginWorkerWait`](reactor_scheduler::state::unpolled::BeginWorkerWait).
+/// See [`BeginWorkerWait`](reactor_scheduler::state::unpolled::BeginWorkerWait).
 pub fn begin(
     pool: &mut Pool,
     watch: Watch,
@@ -39,7 +39,7 @@ impl WorkerWait for Waiting {
         match self.job.take() {
             None => Ready::EMPTY,
             Some(Outcome::Done(Ok(ready))) => ready,
-            Some(_) => Ready::ERROR, // the transfer meets it
+            Some(_) => Ready::ERROR, // the transfer will get the error
         }
     }
 

@@ -1,4 +1,4 @@
-//! A fiber that lets other ready fibers run, though it could go on.
+//! Letting other ready fibers run although the fiber could continue.
 
 use magnus::Error;
 use reactor::Token;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Goes to the back of the ready queue. Of fibers that yield to one another one polls in each round.
+    /// Goes to the back of the ready queue. When fibers yield to one another, one of them polls in each round.
     #[inline(always)]
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         let polls = self.state().yields_with_poll() || is_interrupted(self.owner.thread_in_hook());
@@ -18,19 +18,19 @@ impl Scheduler {
         self.run_queued(wait, polls)
     }
 
-    /// Goes behind all ready fibers, and behind those that the next polls wake.
+    /// Goes behind all ready fibers and those that the next polls wake.
     pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
         let wait = self.state_mut().yield_low_priority(slot);
         self.run_queued(wait, true)
     }
 
-    /// A time slice is over: see [`State::yield_slice`](reactor_scheduler::state::State::yield_slice).
+    /// Yields because a time slice is spent: see [`State::yield_slice`](reactor_scheduler::state::State::yield_slice).
     fn yield_slice(&self, slot: Slot) -> Result<(), Error> {
         let wait = self.state_mut().yield_slice(slot);
         self.run_queued(wait, true)
     }
 
-    /// The fiber's wait is over already. The fibers queued before it go first.
+    /// Runs the fibers queued before this one, whose wait has already ended.
     fn run_queued(&self, wait: Token, polls: bool) -> Result<(), Error> {
         let slot = wait.index();
         let may_concern_owner = self.state().may_concern_owner(slot);
@@ -49,8 +49,8 @@ impl Scheduler {
         result
     }
 
-    /// Runs the fibers queued before this one, until it is its turn. (Control may also come back from a fiber that ended,
-    /// out of turn.)
+    /// Runs the fibers queued before this one until its turn comes. (Control may also come back out of turn, from a fiber
+    /// that ended.)
     pub fn run_queued_before(&self, slot: Slot) -> Result<(), Error> {
         while self.state().is_queued(slot) {
             let next = self.state_mut().next_ready();
@@ -64,7 +64,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives control to the next ready fiber, unless that is this one. If none is ready, or a poll is due: a turn.
+    /// Switches to the next ready fiber, unless that is this one. If none is ready or a poll is due, makes a turn.
     pub fn run_next(&self, slot: Slot) -> Result<(), Error> {
         let next = self.state_mut().next_ready();
         match next {
@@ -76,7 +76,8 @@ impl Scheduler {
         }
     }
 
-    /// A turn. In virtual time, where order matters more than a switch, even the fiber that polled stands in line.
+    /// Makes a turn. In virtual time, where order matters more than the cost of a switch, even the polling fiber waits its
+    /// turn.
     fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.turn(slot, idle)?;
         let is_virtual = self.state().event_loop.is_virtual();
@@ -88,9 +89,9 @@ impl Scheduler {
 }
 
 impl HookScope<'_> {
-    /// Lets other fibers run if fibers have gone on for a time slice without a wait. Whether it did.
+    /// Lets other fibers run if no fiber has waited for a whole time slice. Returns whether it did.
     ///
-    /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
+    /// Call this before a transfer, when an exception loses nothing: what is pending for the fiber is raised here.
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
         if !self.scheduler.slice.is_check_due() {
             return Ok(false);
@@ -98,8 +99,8 @@ impl HookScope<'_> {
         self.check_slice()
     }
 
-    /// As [`HookScope::yield_if_slice_spent`], and asks the clock each time. Not in virtual time, where the order must not
-    /// depend on the machine.
+    /// Like [`HookScope::yield_if_slice_spent`], but reads the clock each time. Does nothing in virtual time, where the
+    /// order must not depend on the machine.
     pub fn check_slice(&self) -> Result<bool, Error> {
         self.scheduler.slice.begin_check();
         let is_spent = {

@@ -36,8 +36,8 @@ pub fn kernel_sleep(
     wait(ruby, this, None, duration).map(|_| true)
 }
 
-/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
-/// Thread#join and Queue#pop hand it on.
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the timeout elapsed. A negative timeout counts as 0,
+/// because Thread#join and Queue#pop pass it on.
 pub fn block(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -51,7 +51,7 @@ pub fn block(
     wait(ruby, this, Some(blocker), timeout)
 }
 
-/// Parks until unblocked (true) or until the time is up (false).
+/// Parks until unblocked (true) or until the limit elapses (false).
 fn wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -80,9 +80,9 @@ fn wait(
     }
 }
 
-/// Converting a limit that is any object may run Ruby code. Then an `unblock` may come, because the VM has listed the fiber as
-/// waiting already. So a wait begins before; a hook in that code finds the fiber in it, as a trap handler's does. `None`: an
-/// `unblock` has come.
+/// Converting an arbitrary object to a limit may run Ruby code, during which an `unblock` may come, because the VM has
+/// already listed the fiber as waiting. So a wait begins first; hooks called by that code nest in it, like a trap
+/// handler's. `None` if an `unblock` has come.
 #[cold]
 fn convert_in_wait(
     scope: &HookScope,
@@ -109,7 +109,7 @@ fn convert(limit: Value, is_block: bool) -> Result<Option<Duration>, Error> {
     }
 }
 
-/// Parks until unblocked (true) or until the time is up (false): in `block`, or without a blocker in `kernel_sleep`.
+/// Parks until unblocked (true) or until the limit elapses (false): in `block`, or without a blocker in `kernel_sleep`.
 fn block_until(
     scope: &HookScope,
     duration: Option<Duration>,
@@ -130,7 +130,7 @@ fn block_until(
     }
 }
 
-/// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
+/// Handles an error that ended the wait. If the fiber is closing an IO, the error is raised later.
 #[cold]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
     if duration.is_some() || !closes_io() {
@@ -164,7 +164,7 @@ fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Re
     waited.map(|_| is_unblocked)
 }
 
-/// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
+/// This fiber raises, but its wake-up may have handed it a mutex, which is then handed on.
 #[cold]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
@@ -173,7 +173,7 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
     Err(error)
 }
 
-/// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
+/// `unblock(blocker, fiber)`: callable from any thread and in trap handlers; never raises, never switches.
 pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
     if this.is_closed() && !this.is_forked_child() {
         return;
@@ -188,9 +188,10 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
     }
 }
 
-/// The VM has listed the fiber as waiting, and it is not parked yet: it is on its way through a subclass's override of
-/// `block` or `kernel_sleep`, because between the list and the wait that our own hook begins no other thread gets the GVL. So
-/// the wait that it is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
+/// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. It must be inside a
+/// subclass's override of `block` or `kernel_sleep`, because between listing it and our own hook no other thread gets the
+/// GVL. So the wait it is about to begin has already ended. Without an override, an `unblock` of a running fiber comes too
+/// late and is dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
     let is_running = !this.state().fibers[slot].is_in_wait();
     if is_running && (is_overridden(this, "block") || is_overridden(this, "kernel_sleep")) {

@@ -11,22 +11,22 @@ use crate::{
     },
 };
 
-/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
-/// thread. What its caller's operations have cost decides about it, in `Offload#run_by_cost`.
+/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and that another thread may run.
+/// Whether one does depends on the past cost of its caller's operations: see `Offload#run_by_cost`.
 ///
-/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets in the middle: on a worker it would hold
-/// the worker, and in the VM it waits by `io_wait`. If IO#close were interrupted before a worker has begun, the descriptor would stay
-/// open, because the VM has forgotten it by then.
+/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker it
+/// would occupy the worker, but in the VM it waits through `io_wait`. If IO#close were interrupted before a worker began,
+/// the descriptor would stay open, because by then the VM has forgotten it.
 ///
-/// The value that leaves them to the VM must not reach Ruby code, because code that gets it crashes. So `Offload#run_inline`
-/// does the operations that come through an override, and those of a caller that is written in Ruby.
+/// The value that leaves an operation to the VM must not reach Ruby code, which would crash. So `Offload#run_inline` runs
+/// operations that come through an override, and those whose caller is written in Ruby.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
     work: Value,
 ) -> Result<Value, Error> {
     if CLOSE.have_called() {
-        return Ok(undefined()); // the most frequent case
+        return Ok(undefined()); // the most common case
     }
     match caller_beyond::<8>("blocking_operation_wait", &LEFT_TO_VM) {
         Some(caller) if !caller.is_named && !this.is_closed() => {

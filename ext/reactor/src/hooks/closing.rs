@@ -1,8 +1,8 @@
-//! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
-//! `replaced`, `note_read_shutdown`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
+//! Closing or reopening an IO while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`, `replaced`,
+//! `note_read_shutdown`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
-//! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
-//! (`src/selector/rearming.rs`), and a wait whose descriptor is gone ends then.
+//! Schedulers are not told when C code calls close(2) or dup2(2). The registry re-registers descriptors of long waits at
+//! intervals (`src/selector/rearming.rs`), and a wait whose descriptor is gone then ends.
 
 use magnus::{
     Error, Exception, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue,
@@ -24,11 +24,12 @@ use crate::{
     wait::work::wait_until_unpinned,
 };
 
-/// A worker uses the descriptor of the IO for the fiber of another thread.
+/// A worker uses the IO's descriptor for another thread's fiber.
 const IN_USE: &str = "in_use";
 
 /// `Reactor::Internal.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
-/// ([`prepare_close`]), until one answers :in_use. The answer is that, or :interrupted if one has given it, or nil.
+/// ([`prepare_close`]), until one answers :in_use. Returns :in_use; otherwise :interrupted if any answered that; otherwise
+/// nil.
 pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
@@ -44,14 +45,14 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     Ok(answer)
 }
 
-/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it, or
-/// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. Its
-/// time grows with the number of waits for the descriptor, not with that of other fibers. The watchers of this object end without a
-/// fiber.
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it,
+/// or for the object that writes for it, but not in fibers that wait for another object on the same descriptor. The time it
+/// takes grows with the number of waits for the descriptor, not with the number of other fibers. Watchers of this object
+/// end without starting a fiber.
 ///
-/// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
-/// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that
-/// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
+/// Returns nil if no fiber waits for it, and :interrupted if the waiting fibers were interrupted. :in_use means that a pool
+/// worker is using the descriptor for another thread's fiber. It must not be closed meanwhile, so the caller waits
+/// ([`push_when_unused`]) and asks again. (On the scheduler's own thread, this method parks the caller itself.)
 pub fn prepare_close(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -68,7 +69,7 @@ fn is_same(io: RealIo, other: RealIo) -> bool {
     io.value().as_raw() == other.value().as_raw()
 }
 
-/// The descriptors of these objects are about to be closed: the answer of [`prepare_close`].
+/// Announces that the descriptors of these objects are about to be closed. Returns what [`prepare_close`] does.
 fn prepare<const COUNT: usize>(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -77,7 +78,7 @@ fn prepare<const COUNT: usize>(
     if this.is_closed() {
         return Ok(None);
     }
-    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
+    this.state_mut().flush_sends(); // queued writes must precede the end of their direction
     let mut answer = None;
     for io in ios.into_iter().flatten() {
         answer = prepare_close_of(ruby, this, io)?.or(answer);
@@ -85,14 +86,14 @@ fn prepare<const COUNT: usize>(
     Ok(answer)
 }
 
-/// One object, without the one that writes for it.
+/// For one object, without the one that writes for it.
 fn prepare_close_of(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: RealIo,
 ) -> Result<Option<Symbol>, Error> {
     let Some((descriptor, io_number)) = IoFacts::polled_of(io) else {
-        return Ok(None); // closed, or no scheduler has ever waited for it
+        return Ok(None); // closed, or never seen by a scheduler
     };
     let mut watchers = this.state().watchers_of(descriptor, io_number).into_iter();
     let has_ended_watchers = this.end_watchers("closed", |state| {
@@ -116,7 +117,7 @@ fn prepare_close_of(
     Ok(Some(ruby.sym_new("interrupted").into()))
 }
 
-/// Raises IOError in these fibers, which wait for the IO with this number. Each makes its own when it runs.
+/// Raises IOError in these fibers, which wait for the IO with this number. Each creates its own exception when it runs.
 fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) {
     for slot in users {
         interrupt(this, slot, io_number, ruby.qnil().as_value());
@@ -124,15 +125,15 @@ fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<S
     this.wake_thread();
 }
 
-/// Raises the exception (nil: IOError) in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it
-/// does not.
+/// Raises the exception (nil: IOError) in a fiber that waits for readiness of an IO object (0: any). If it does not,
+/// returns false and does nothing.
 fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
     let exception = object_ref(exception);
     write_barrier(this, exception);
     this.state_mut().interrupt(slot, io_number, exception)
 }
 
-/// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
+/// Parks until no worker uses the IO's descriptor. Returns true if one does and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
     if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
@@ -147,8 +148,8 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
 }
 
 /// `prepare_half_close(io, reading)`: `IO#close_read` or `#close_write` is about to be called. If that closes a descriptor,
-/// it is announced as by [`prepare_close`], with the same answers. If it ends only one direction of a socket, the kernel
-/// reports that to the waits.
+/// it is announced as by [`prepare_close`], with the same return values. If it only ends one direction of a socket, the
+/// kernel reports that to the waits.
 pub fn prepare_half_close(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -158,7 +159,7 @@ pub fn prepare_half_close(
     prepare(ruby, this, [closed_by_half_close(real_io(io)?, reading)])
 }
 
-/// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
+/// The object whose descriptor `IO#close_read` or `#close_write` closes, if any.
 fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
     let writer = io.writer();
     let closed = if reading { io } else { writer };
@@ -176,7 +177,8 @@ fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
     is_closed.then_some(closed)
 }
 
-/// `prepare_reopen(io)`: the IO object is about to get another file, by any thread. nil, or :in_use as [`prepare_close`].
+/// `prepare_reopen(io)`: the IO object is about to be reopened, by any thread. Returns nil, or :in_use as [`prepare_close`]
+/// does.
 pub fn prepare_reopen(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -194,8 +196,8 @@ pub fn prepare_reopen(
     Ok(is_in_use.then(|| ruby.sym_new(IN_USE).into()))
 }
 
-/// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
-/// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
+/// `replaced(io, interrupts)`: the IO object now has another file. Waits for the descriptor continue with that file, except
+/// that this object's watchers end without starting a fiber, and that, if `interrupts`, IOError is raised in fibers that
 /// wait for this object alone.
 pub fn replaced(
     ruby: &Ruby,
@@ -225,8 +227,8 @@ pub fn replaced(
     Ok(())
 }
 
-/// `note_read_shutdown(io)`: the reading half of the socket is shut down. Where the kernel does not report that, the waits for reading
-/// end here.
+/// `note_read_shutdown(io)`: the socket's reading half was shut down. Where the kernel does not report that, waits for
+/// reading end here.
 pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> {
     if let (false, Some((descriptor, _))) = (this.is_closed(), IoFacts::polled_of(real_io(io)?)) {
         if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
@@ -237,8 +239,8 @@ pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> 
     Ok(())
 }
 
-/// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
-/// and nothing done, if none does now.
+/// `push_when_unused(io, queue)`: pushes to the queue once no worker uses the IO's descriptor. If none does now, returns
+/// false and does nothing.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
     let number = real_io(io).ok().and_then(IoFacts::io_number_of);
     let Some(number) = number.filter(|_| !this.is_closed()) else {
@@ -247,14 +249,15 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
     Scheduler::push_when_unpinned(this, number, queue)
 }
 
-/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.
+/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; ignored if it no longer does.
 ///
-/// From Ruby 4.1 on the VM hands over a proxy of the operation instead of the fiber (Bug #21918), which knows by itself
-/// whether the operation still goes on: it is asked to raise at the next turn.
+/// From Ruby 4.1 on, the VM passes a proxy of the operation instead of the fiber (Bug #21918). The proxy knows whether the
+/// operation is still running, and is asked to raise at the next turn.
 ///
 /// # Errors
 ///
-/// TypeError if `exception` is no exception object, or cannot be raised: the error would come out in the fiber that runs at that turn.
+/// TypeError if `exception` is not an exception object or cannot be raised; otherwise that error would surface in the fiber
+/// that runs at the next turn.
 pub fn fiber_interrupt(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -288,8 +291,9 @@ pub fn fiber_interrupt(
     Ok(is_interrupted)
 }
 
-/// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest
-/// (false) to the VM, which releases the GVL for it. May come from a finalizer, in the middle of anything.
+/// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without blocking, and otherwise
+/// returns false, which leaves it to the VM to release the GVL for the close. A finalizer may call it, in the middle of
+/// anything.
 pub fn io_close(this: Obj<Scheduler>, descriptor: i32) -> bool {
     !this.is_forked_child() && close_number(descriptor)
 }

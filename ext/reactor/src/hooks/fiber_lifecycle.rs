@@ -1,4 +1,4 @@
-//! `fiber`, the end of a fiber, `drain`, `cancel` and `shutdown`.
+//! `fiber`, ending a fiber, `drain`, `cancel` and `shutdown`.
 
 use magnus::{
     Error, RArray, RHash, Ruby, Value,
@@ -29,7 +29,7 @@ pub fn fiber(
     }
     let scope = HookScope::enter_own(ruby, &this)?;
     let block = ruby.block_proc()?.as_value();
-    // The arguments lie on this stack, where the garbage collector sees them.
+    // The arguments stay on this stack, where the garbage collector finds them.
     if arguments.is_empty() {
         let fiber = new_fiber(ruby, None)?;
         scope.start(fiber, block, &[this.as_value(), block])?;
@@ -45,7 +45,7 @@ pub fn fiber(
     Ok(fiber.value())
 }
 
-/// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
+/// `ended(scheduler, error)`: the current fiber's block has ended. Returns whether the fiber must raise the error.
 pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> Result<bool, Error> {
     Scheduler::on_fiber_end(this, error)
 }
@@ -62,20 +62,20 @@ pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     scope.map_or(Ok(()), |scope| scope.cancel())
 }
 
-/// `forbid_own_fibers`: FiberError in a fiber made by `fiber`.
+/// `forbid_own_fibers`: raises FiberError in a fiber created by `fiber`.
 pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     let scope = HookScope::enter(ruby, &this)?;
     scope.map_or(Ok(()), |scope| scope.forbid_own_fibers())
 }
 
-/// `cancel_fiber(fiber)`: whether it was made by `fiber`, and has neither ended nor been killed.
+/// `cancel_fiber(fiber)`: returns whether it was created by `fiber` and has neither ended nor been killed.
 pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
     let scope = HookScope::enter(ruby, &this)?;
     scope.map_or(Ok(false), |scope| scope.cancel_fiber(object_ref(fiber)))
 }
 
-/// `shutdown`: ends all watchers, and releases the descriptors. Every later use raises. ThreadError in another thread, FiberError
-/// in a fiber made by `fiber`.
+/// `shutdown`: ends all watchers and releases the descriptors. Every later use raises. ThreadError in another thread,
+/// FiberError in a fiber created by `fiber`.
 pub fn shutdown(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     if this.is_closed() || !this.check_owner(ruby, this.as_value())? {
         return Ok(());

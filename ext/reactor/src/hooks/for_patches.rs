@@ -1,5 +1,6 @@
-//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (offloaded operations
-//! as well) and `Reactor::Internal.fifo?` for files. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
+//! Methods called by the patches in `lib/reactor/patches/`: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (also for
+//! offloaded operations), and `Reactor::Internal.fifo?` for files. (`flock` is written in Ruby:
+//! `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Operation;
@@ -12,9 +13,9 @@ use crate::{
     wait::work,
 };
 
-/// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
-/// is. The fiber is parked unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the
-/// time slice is spent. False if it is no regular file.
+/// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache, starting at the
+/// current position if `file_offset` is nil. Parks the fiber unless the range is cached. Asks the kernel for `ahead` bytes
+/// from the start of the range. Yields first if the time slice is spent. False if it is not a regular file.
 pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -31,8 +32,8 @@ pub fn prefetch(
     file::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
 }
 
-/// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
-/// the error. nil if the driver does not do that, or if bytes lie in the read buffer: the file has not been synced then.
+/// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) by the driver while the fiber is parked. Returns 0 or the
+/// error number. Returns nil without syncing if the driver does not support it, or if the read buffer holds bytes.
 pub fn sync_by_driver(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -54,8 +55,8 @@ pub fn sync_by_driver(
     Ok(answer.map(|answer| answer.map_or_else(Errno::number, |_| 0)))
 }
 
-/// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough
-/// that the clock can be asked each time.
+/// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations slow enough that the
+/// clock can be read each time.
 pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(());
@@ -63,7 +64,7 @@ pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Err
     scope.check_slice().map(drop)
 }
 
-/// `Reactor::Internal.fifo?(path)`: whether that String is the path of one.
+/// `Reactor::Internal.fifo?(path)`: whether this path (a String) is a FIFO.
 pub fn fifo(path: Value) -> bool {
     RString::from_value(path).is_some_and(|path| is_fifo(bytes(path)))
 }

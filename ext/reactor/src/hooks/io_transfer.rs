@@ -1,4 +1,5 @@
-//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface, which fixes the order of arguments.
+//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface, which determines the argument
+//! order.
 
 use magnus::{Error, Ruby, Value};
 
@@ -37,7 +38,7 @@ pub fn at<const WRITES: bool, const VERSION: u8>(
     let [io, buffer, from, fourth, fifth] = *arguments else {
         return Err(wrong_number(ruby, arguments.len(), "5"));
     };
-    let file_offset = to_i64(from)? as u64; // what is negative, the system call refuses
+    let file_offset = to_i64(from)? as u64; // the system call rejects negative values
     let numbers = [byte_count(fourth)?, byte_count(fifth)?];
     let mut given = Transfer::new(direction(WRITES), VERSION, [io, buffer], numbers)?;
     given.file_offset = Some(file_offset);

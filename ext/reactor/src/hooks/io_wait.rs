@@ -24,7 +24,8 @@ use crate::{
 
 /// `io_wait(io, events, timeout)`
 ///
-/// Before Ruby 3.4, a socket's method that is given false raises what errno says, as if nothing had run since its EAGAIN.
+/// Before Ruby 3.4, a socket method that is returned false raises according to errno, as if nothing had run since its
+/// EAGAIN.
 pub fn io_wait(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -39,7 +40,7 @@ pub fn io_wait(
     Ok(ready)
 }
 
-/// The events, or false when the time is over. After it nothing of this hook's is left to run that could change errno.
+/// The events, or false if the timeout elapsed. Nothing in this hook runs after it that could change errno.
 fn ready_events(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -76,7 +77,7 @@ fn ready_events(
     }
 }
 
-/// What the descriptor is ready for. If it is not, that is recorded.
+/// What the descriptor is ready for now. If for nothing, that is recorded.
 fn ready_now(
     scope: &HookScope,
     io: &IoFacts,
@@ -91,10 +92,10 @@ fn ready_now(
     Ok(ready)
 }
 
-/// If the caller has just got EAGAIN, records "not ready", so that this wait needs no system call.
+/// If the caller has just got EAGAIN, records that the descriptor is not ready, so that this wait needs no system call.
 ///
-/// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. Then the wait
-/// is armed anew after 100 ms, as every idle one.
+/// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. The wait is
+/// then re-armed after 100 ms, like any idle one.
 fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;
@@ -110,7 +111,7 @@ fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     }
 }
 
-/// Whether this is Ruby 3.3. Asked once, when the extension is loaded.
+/// Whether this is Ruby 3.3. Checked once, when the extension is loaded.
 pub fn misreports_timeouts(ruby: &Ruby) -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -119,13 +120,13 @@ pub fn misreports_timeouts(ruby: &Ruby) -> bool {
     })
 }
 
-/// `wait_any(ios, masks, timeout, lookups = [])`: parks once on many descriptors, and on questions to the resolver.
-/// Whether the time was not up. The caller asks what is ready.
+/// `wait_any(ios, masks, timeout, lookups = [])`: parks once for many descriptors and resolver queries. Returns false if
+/// the timeout elapsed; the caller then checks what is ready.
 pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let given = scan_args::<(RArray, RArray, Value), (Option<RArray>,), (), (), (), ()>(arguments)?;
     let (ios, masks, timeout) = given.required;
     let timeout = convert::timeout(timeout)?;
-    let mut lookups = Vec::new(); // kept alive by the Array they came in
+    let mut lookups = Vec::new(); // kept alive by the Array that holds them
     for lookup in given.optional.0.into_iter().flatten() {
         lookups.push(Obj::<Lookup>::try_convert(lookup)?);
     }

@@ -1,5 +1,5 @@
-//! Methods for observers of a scheduler: what each fiber waits for, which one has control, whether the loop goes on, a trace.
-//! Any thread that holds the GVL may call them, and none changes what fibers do. And the virtual time of tests.
+//! Methods for observers of a scheduler: what each fiber waits for, which one is running, whether the loop makes progress,
+//! traces. Any thread that holds the GVL may call them, and none changes what fibers do. Also virtual time, for tests.
 
 use magnus::{Error, RArray, RHash, Ruby, Value, scan_args::scan_args, typed_data::Obj};
 use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};
@@ -13,13 +13,13 @@ use crate::{
     },
 };
 
-/// The number of an IO object, as `Reactor::Internal.io_number` tells it; 0 for none or several.
+/// The number of an IO object, as returned by `Reactor::Internal.io_number`; 0 for none or several.
 fn single_io_number(io_number: u64) -> u64 {
     if io_number == SEVERAL { 0 } else { io_number }
 }
 
-/// `fiber_rows(limit = nil)`: every fiber the scheduler knows, or those that have waited longest, as
-/// `[fiber, address, state, hook, io number, events, forever, seconds in this state]`.
+/// `fiber_rows(limit = nil)`: every fiber the scheduler knows, or the `limit` longest waits, as `[fiber, address, state,
+/// hook, io number, events, forever, seconds in this state]`.
 pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<RArray, Error> {
     let limit = scan_args::<(), (Option<usize>,), (), (), (), ()>(arguments)?;
     let rows = match limit.optional.0 {
@@ -43,7 +43,7 @@ pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Res
     Ok(array)
 }
 
-/// `histogram_rows`: each histogram by its name, as `[counts, sum in nanoseconds, longest in nanoseconds]`. Empty once closed.
+/// `histogram_rows`: the histograms by name, as `[counts, sum in nanoseconds, longest in nanoseconds]`. Empty once closed.
 pub fn histogram_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RHash, Error> {
     let histograms = this.state().histograms();
     let hash = ruby.hash_new();
@@ -55,34 +55,35 @@ pub fn histogram_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RHash, Error>
     Ok(hash)
 }
 
-/// `wait_hooks`: the hooks that fibers wait in, each once.
+/// `wait_hooks`: the hooks in which fibers wait, without duplicates.
 pub fn wait_hooks(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
     let hooks: Vec<_> = this.state().wait_hooks().collect();
     ruby.ary_from_iter(hooks.into_iter().map(|hook| ruby.sym_new(hook.name())))
 }
 
-/// `progress_count`: a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
-/// there is no fiber that could be held up.
+/// `progress_count`: a number that changes whenever another fiber gets control; nil while the thread sleeps in the kernel,
+/// and while no fiber could be held up.
 pub fn progress_count(this: Obj<Scheduler>) -> Option<u64> {
     this.state().progress_count()
 }
 
-/// `running_fiber`: the fiber that has control as far as the scheduler gave it; nil if the scheduler does not know it.
+/// `running_fiber`: the running fiber, as far as the scheduler switched to it; nil if the scheduler does not know it.
 pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     let running = this.state().running_fiber();
     running.map(Object::value)
 }
 
-/// `block_of(fiber)`: the Proc or Watcher that a fiber runs which `fiber` or a watcher has made; nil for any other fiber.
+/// `block_of(fiber)`: the Proc or Watcher run by a fiber that `fiber` or a watcher created; nil for any other fiber.
 pub fn block_of(this: Obj<Scheduler>, fiber: Value) -> Option<Value> {
     if this.is_closed() || this.is_forked_child() {
-        return None; // a fiber may have ended without having said so
+        return None; // a fiber may have ended without telling the scheduler
     }
     let block = this.state().fibers.block(object_ref(fiber));
     block.map(Object::value)
 }
 
-/// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.
+/// `trace_start(limit)`: starts recording a trace of at most `limit` moments. RuntimeError if one is already being
+/// recorded.
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     let trace = &mut this.state_mut().trace;
     if trace.is_some() {
@@ -92,11 +93,11 @@ pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fibers, by their addresses, and where each was made.
+/// Fiber addresses, and where each fiber was created.
 type Births = Vec<(usize, String)>;
 
-/// `trace_stop`: how many moments were left out, the fibers made as `[fiber, place]`, and the moments as
-/// `[what, nanoseconds, fiber, hook, io number, events]`, a fiber being its address.
+/// `trace_stop`: the number of moments not kept, the fibers created as `[fiber, place]`, and the moments as `[what,
+/// nanoseconds, fiber, hook, io number, events]`, where a fiber is its address.
 pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RArray), Error> {
     let recording = this.state_mut().trace.take();
     let Some(recording) = recording else {
@@ -118,7 +119,7 @@ pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RAr
 
 // --- virtual time: lib/reactor/testing.rb has the rules ------------------------------------------------------------
 
-/// `virtual_time(settle)`: freezes the clock of sleeps and timeouts. RuntimeError if it was frozen before.
+/// `virtual_time(settle)`: freezes the clock of sleeps and timeouts. RuntimeError if it is already frozen.
 pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
     let settle = convert::interval(settle)?;
     if !this.state_mut().event_loop.freeze_clock(settle) {
@@ -128,23 +129,23 @@ pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// `virtual_elapsed`: nanoseconds of virtual time since it began; nil if time is real.
+/// `virtual_elapsed`: the virtual time elapsed since it began, in nanoseconds; nil in real time.
 pub fn virtual_elapsed(this: Obj<Scheduler>) -> Option<u64> {
     let elapsed = this.state().event_loop.virtual_elapsed()?;
     Some(elapsed.as_nanos() as u64)
 }
 
-/// `virtual_hold(begins)`: from true to false the clock does not advance.
+/// `virtual_hold(begins)`: true holds the clock, false releases it.
 pub fn hold_clock(this: Obj<Scheduler>, begins: bool) {
     this.state_mut().event_loop.hold_clock(begins);
 }
 
-/// `shuffle(seed)`: from now on chance decides which of the ready fibers runs next.
+/// `shuffle(seed)`: from now on, the next ready fiber is picked at random.
 pub fn shuffle(this: Obj<Scheduler>, seed: u64) {
     this.state_mut().shuffle(seed);
 }
 
-/// `shuffled`: a number that all choices so far have led to; nil if the order is not shuffled.
+/// `shuffled`: a fingerprint of all choices so far; nil if the order is not shuffled.
 pub fn shuffled(this: Obj<Scheduler>) -> Option<u64> {
     this.state().shuffled()
 }

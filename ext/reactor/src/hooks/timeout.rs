@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration is over at once.
+/// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration expires at once.
 pub fn timeout_after(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -41,7 +41,7 @@ pub fn timeout_after(
         return ruby.yield_value(duration);
     };
     let Some(scope) = HookScope::enter(ruby, &this)? else {
-        // A forked child has no loop that could fire a timer.
+        // A forked child has no loop to fire a timer.
         let block = ruby.block_proc()?.as_value();
         let arguments = [duration, exception, message, block];
         return call_method(this.as_value(), "timeout_in_forked_child", &arguments);
@@ -50,8 +50,8 @@ pub fn timeout_after(
     run(ruby, &scope, raise, Some(limit), |_| duration)
 }
 
-/// `interruptible(limit, exception) { |interruption| … }`: as `timeout_after`, but the block gets a number by which [`interrupt`]
-/// raises the exception before the time is over, and nil is no limit. In a forked child nothing is raised.
+/// `interruptible(limit, exception) { |interruption| … }`: like `timeout_after`, but the block gets a number with which
+/// [`interrupt`] raises the exception early, and nil means no limit. In a forked child nothing is raised.
 pub fn interruptible(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -69,7 +69,7 @@ pub fn interruptible(
     })
 }
 
-/// `interrupt(number)`: raises in the block of [`interruptible`] where that waits; once, and not after the block.
+/// `interrupt(number)`: raises in the block of [`interruptible`] where it waits; once, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_owner(ruby, this.as_value())? {
         this.state_mut().expire_timeout(marked(number, 0));
@@ -77,7 +77,7 @@ pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), E
     Ok(())
 }
 
-/// `limit(number, seconds)`: sets the time of a block of [`interruptible`] anew, from now on, unless it is over. nil: no limit.
+/// `limit(number, seconds)`: restarts the limit of an [`interruptible`] block, unless it has expired. nil: no limit.
 pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Result<(), Error> {
     let limit = convert::added_timeout(limit)?;
     if this.check_owner(ruby, this.as_value())? {
@@ -86,8 +86,8 @@ pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Re
     Ok(())
 }
 
-/// Yields to the block, and raises where it waits if the time is over first. If that was during a close, which nothing ends, and no
-/// wait has followed in the block, it raises at the block's end.
+/// Yields to the block, and raises where it waits if the time elapses first. If it elapsed during a close, which nothing
+/// can end, and no wait followed in the block, raises at the end of the block.
 fn run(
     ruby: &Ruby,
     scope: &HookScope,

@@ -1,4 +1,4 @@
-//! Methods that `on_ready` (`lib/reactor/scheduler/watching.rb`) and servers call. No caller of `on_ready`'s methods waits.
+//! Methods called by `on_ready` (`lib/reactor/scheduler/watching.rb`) and by servers. Those for `on_ready` never wait.
 
 use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Interest;
@@ -20,7 +20,7 @@ use crate::{
     wait::readiness::{linger as linger_on, watch},
 };
 
-/// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: its number.
+/// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: returns its number.
 pub fn begin_watcher(
     Receiver(this): Receiver<Scheduler>,
     watcher: Value,
@@ -55,7 +55,7 @@ pub fn begin_watcher(
     Ok(unmarked(begun.token))
 }
 
-/// The object whose descriptor is waited for. IOError if it is not open in these directions.
+/// The object whose descriptor to wait for. IOError if it is not open in these directions.
 fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
     let writer = io.writer();
     let reads = interest.contains(Interest::READABLE) || interest.contains(Interest::PRIORITY);
@@ -75,7 +75,7 @@ fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
     }
 }
 
-/// `cancel_watcher(number)`: whether it waited. ThreadError in another thread.
+/// `cancel_watcher(number)`: returns whether it was still waiting. ThreadError in another thread.
 pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, Error> {
     if !this.check_owner(ruby, this.as_value())? {
         return Ok(false);
@@ -84,7 +84,7 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
     Ok(ended.is_some())
 }
 
-/// `linger(io, seconds)`: whether the IO is readable, now or within this time. Bytes in its read buffer count.
+/// `linger(io, seconds)`: whether the IO becomes readable, now or within this time. Bytes in its read buffer count.
 pub fn linger(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -100,14 +100,15 @@ pub fn linger(
     linger_on(&scope, &io, limit)
 }
 
-/// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may ask.
+/// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may
+/// call it.
 pub fn watched(_: &Ruby, this: Obj<Scheduler>, number: u64) -> Option<Value> {
     this.state()
         .watched(marked(number, WATCHER))
         .map(Object::value)
 }
 
-/// `watchers`: every watcher that waits. Any thread that holds the GVL may ask.
+/// `watchers`: every waiting watcher. Any thread that holds the GVL may call it.
 pub fn watchers(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
     if this.is_forked_child() {
         return ruby.ary_new();

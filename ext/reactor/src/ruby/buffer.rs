@@ -1,4 +1,4 @@
-//! The memory of an IO::Buffer, for the length of one system call.
+//! The memory of an IO::Buffer during one system call.
 
 use std::{
     cell::Cell,
@@ -12,16 +12,16 @@ use rb_sys::VALUE;
 
 use crate::ruby::{call::protected, error, platform};
 
-/// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
+/// The part of an IO::Buffer that a transfer uses, and the buffer's size.
 #[derive(Debug)]
 pub struct Extent {
     buffer: Value,
     offset: usize,
-    /// The end of the bytes that the caller asked for.
+    /// The end of the bytes the caller asked for.
     end: usize,
-    /// The size of the buffer when the transfer last used it; 0 before.
+    /// The buffer's size when the transfer last used it; 0 before.
     size: Cell<usize>,
-    /// The transfer has seen that the buffer is one of the VM's, which are locked.
+    /// The transfer has found that the VM created the buffer, so it is locked.
     is_of_vm: Cell<bool>,
 }
 
@@ -36,7 +36,7 @@ impl Extent {
         }
     }
 
-    /// Checks the bounds, as Ruby does first, and that the memory has not been freed since the transfer began.
+    /// Checks the bounds first, as Ruby does, then that the memory has not been freed since the transfer began.
     fn check(&self, size: usize) -> Result<(), Error> {
         let before = self.size.replace(size);
         if self.end > size || before > size {
@@ -53,9 +53,9 @@ impl Extent {
         error::argument_error("Specified offset+length is bigger than the buffer size!")
     }
 
-    /// At most `most` bytes of the buffer, from the offset and `done` bytes on, to write to.
+    /// Passes the closure at most `most` bytes of the buffer to write to, starting `done` bytes after the offset.
     ///
-    /// The closure makes one system call and must not call Ruby. If it gives the GVL away, the buffer has to be locked
+    /// The closure makes one system call and must not call Ruby. If it releases the GVL, the buffer must be locked
     /// ([`Extent::lock`]).
     pub fn with_writable<T>(
         &self,
@@ -64,13 +64,13 @@ impl Extent {
         fill: impl FnOnce(&mut [u8]) -> T,
     ) -> Result<T, Error> {
         let (base, size) = self.rest(done, most, true)?;
-        // SAFETY: base..base+size is memory of the buffer, which only Ruby code could free. None that may do so runs before the
-        // closure has ended: the closure does not call Ruby, and if it gives the GVL away, the buffer is locked, by the VM or by
-        // `lock`.
+        // SAFETY: base..base+size is memory of the buffer, which only Ruby code could free. No such code runs before the
+        // closure returns: the closure does not call Ruby, and if it releases the GVL, the buffer is locked, by the VM or
+        // by `lock`.
         Ok(fill(unsafe { slice::from_raw_parts_mut(base, size) }))
     }
 
-    /// The same, to read from.
+    /// Like [`Extent::with_writable`], but to read from.
     pub fn with_readable<T>(
         &self,
         done: usize,
@@ -82,7 +82,7 @@ impl Extent {
         Ok(drain(unsafe { slice::from_raw_parts(base, size) }))
     }
 
-    #[inline(always)] // both of its callers know what `writing` is
+    #[inline(always)] // both callers pass a constant `writing`
     fn rest(&self, done: usize, most: usize, writing: bool) -> Result<(*mut u8, usize), Error> {
         let flags = if writing { LOCKED } else { LOCKED | READONLY };
         let (base, size) = match plain(self.buffer, flags) {
@@ -100,10 +100,10 @@ impl Extent {
         })
     }
 
-    /// The memory of a buffer that is not the VM's, or the exception for what has none.
+    /// The memory of a buffer that the VM did not create, or the exception for one without memory.
     #[cold]
     fn checked(&self, writing: bool) -> Result<(*mut u8, usize), Error> {
-        // Ruby looks at the numbers first.
+        // Ruby checks the numbers first.
         let (base, size) =
             memory(self.buffer, writing).map_err(|error| self.room().err().unwrap_or(error))?;
         if size > MAX_SIZE {
@@ -112,14 +112,14 @@ impl Extent {
         Ok((base, size))
     }
 
-    /// Whether it is a buffer that the VM itself hands to a hook. It has room.
+    /// Whether the VM itself created the buffer to pass it to a hook. Such a buffer has enough room.
     pub fn is_of_vm(&self) -> bool {
         let is_of_vm = any(self.buffer).is_some_and(|(_, _, flags)| flags & !READONLY == LOCKED);
         self.is_of_vm.set(is_of_vm);
         is_of_vm
     }
 
-    /// How many bytes the buffer has from the offset on.
+    /// The number of bytes in the buffer from the offset on.
     pub fn room(&self) -> Result<usize, Error> {
         let size = match any(self.buffer) {
             Some((_, size, _)) => size,
@@ -129,11 +129,12 @@ impl Extent {
         Ok(size - self.offset)
     }
 
-    /// Locks the buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
-    /// the VM's own buffers are, and a buffer that another transfer uses. To be called before another fiber runs.
+    /// Locks the buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is
+    /// already locked: the VM's own buffers are, and so is one that another transfer uses. Call this before another fiber
+    /// runs.
     ///
-    /// A buffer that cannot be written to stays unlocked, so that [`Extent::with_writable`] refuses it: a locked slice of a frozen
-    /// buffer cannot be told from a buffer of the VM's.
+    /// A read-only buffer is not locked, so that [`Extent::with_writable`] refuses it: a locked slice of a frozen buffer
+    /// cannot be told from a buffer of the VM.
     pub fn lock(&self, writing: bool) -> Result<bool, Error> {
         if self.is_of_vm.get()
             || any(self.buffer).is_none_or(|(_, _, flags)| flags & LOCKED != 0)
@@ -141,23 +142,22 @@ impl Extent {
         {
             return Ok(false);
         }
-        // SAFETY: what is raised for a buffer that is locked is caught.
+        // SAFETY: the exception raised for a locked buffer is caught.
         protected(|| _ = unsafe { rb_sys::rb_io_buffer_lock(self.buffer.as_raw()) })?;
         Ok(true)
     }
 
-    /// Unlocks a buffer that [`Extent::lock`] has locked.
+    /// Unlocks a buffer that [`Extent::lock`] locked.
     #[cold]
     pub fn unlock(&self) {
-        // It raises for a buffer that is not locked, which needs no unlocking.
-        // SAFETY: an IO::Buffer, because it could be locked.
+        // It raises if the buffer is not locked, which is harmless. SAFETY: an IO::Buffer, because it could be locked.
         _ = protected(|| _ = unsafe { rb_sys::rb_io_buffer_unlock(self.buffer.as_raw()) });
     }
 
-    /// As [`Extent::with_writable`], for a worker. `None` if no bytes are left, or if the buffer is not the VM's own: then Ruby
-    /// code may free it, or the buffer it is a slice of, at any time.
+    /// Like [`Extent::with_writable`], for a worker. `None` if no bytes are left, or the VM did not create the buffer: Ruby
+    /// code may then free it, or the buffer it is a slice of, at any time.
     ///
-    /// The caller returns to the VM only when the worker is done.
+    /// The caller must not return to the VM before the worker is done.
     pub fn sendable(&self, done: usize, most: usize) -> Result<Option<SendableBuffer>, Error> {
         let Some((base, whole)) = plain(self.buffer, LOCKED) else {
             return Ok(None);
@@ -179,43 +179,45 @@ pub struct SendableBuffer {
     size: usize,
 }
 
-// SAFETY: the memory stays where it is until the worker is done (see `with_writable`), and Ruby lets nobody change a String that is
-// locked. Other fibers may read that String meanwhile, as they may while Ruby itself reads without the GVL: what they see of the new
-// bytes is undefined, but no Rust code has a reference to them.
+// SAFETY: the memory does not move until the worker is done (see `with_writable`), and Ruby lets nobody change a locked
+// String. Other fibers may read that String meanwhile, as they may while Ruby itself reads without the GVL: what they see
+// of the new bytes is undefined, but no Rust code has a reference to them.
 unsafe impl Send for SendableBuffer {}
 
 impl SendableBuffer {
     /// Writes to it.
     pub fn with_writable<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
-        // SAFETY: base..base+size lies in a buffer that the VM has made and locked, around memory that the waiting method
-        // call keeps (a string is locked as well). The fiber is parked, and its frames there, until the job has ended.
+        // SAFETY: base..base+size lies in a buffer that the VM created and locked, around memory that the waiting method
+        // call keeps alive (a string is locked as well). The fiber is parked, and its frames stay there, until the job has
+        // ended.
         fill(unsafe { slice::from_raw_parts_mut(self.base, self.size) })
     }
 }
 
 /// Whether the buffer is a slice of another one.
 ///
-/// A locked slice has the same flags as a buffer of the VM's, and neither the C API nor a method of IO::Buffer tells them
-/// apart: only the description does. It takes 0.7 us, and is asked only before a transfer is handed to a worker.
+/// A locked slice has the same flags as a buffer of the VM, and neither the C API nor IO::Buffer's methods can distinguish
+/// them; only the description can. Getting it takes 0.7 us, so this is checked only before a transfer is given to a worker.
 fn is_slice(buffer: Value) -> Result<bool, Error> {
     let description: String = buffer.funcall("to_s", ())?;
     Ok(description.contains("SLICE"))
 }
 
-// As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
+// As in io/buffer.h. The flags are bits, and combinations of them are not valid values of the type bindgen generates.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
-/// The size of the largest object. `IO#sysread(-1)` passes a buffer that claims to be larger, which the system refuses.
+/// The size of the largest possible object. `IO#sysread(-1)` passes a buffer that claims to be larger, which the system
+/// refuses.
 const MAX_SIZE: usize = isize::MAX as usize;
 
-/// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does
-/// not own. Asking it raises nothing, so it needs no protection, which costs more than all the rest.
+/// The memory of a buffer that the VM itself passes to a hook, recognised by its flags: a locked buffer over memory it does
+/// not own. Querying it cannot raise, so it needs no protection, which would cost more than everything else.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     let (base, size, flags) = any(buffer)?;
     (flags == expected && size <= MAX_SIZE).then_some((base, size))
 }
 
-/// The memory and the flags of an object of the class IO::Buffer whose memory is there.
+/// The memory and flags of an object of exactly the class IO::Buffer, if the memory is there.
 fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
     unsafe extern "C" {
         fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
@@ -223,7 +225,7 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
     }
     let buffer = buffer.as_raw();
     let (mut base, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: an object of this very class has this layout: then the call does not raise, and the base is null unless the
+    // SAFETY: an object of exactly this class has this layout: the call does not raise, and the base is null unless the
     // memory is there.
     let flags = unsafe {
         if rb_sys::SPECIAL_CONST_P(buffer)
@@ -239,7 +241,7 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
 fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
     let (mut base, mut size) = (ptr::null_mut(), 0);
     protected(|| {
-        // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
+        // SAFETY: raises if it is no IO::Buffer, has been freed, or is read-only and to be written.
         unsafe {
             let buffer = buffer.as_raw();
             match writing {

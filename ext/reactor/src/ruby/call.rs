@@ -1,4 +1,4 @@
-//! Calls into Ruby code.
+//! Calls into Ruby.
 
 use std::{ffi::c_int, ptr};
 
@@ -10,14 +10,14 @@ use rb_sys::VALUE;
 
 /// Calls a method, private ones included.
 ///
-/// A hook may hold an [`Error`] meanwhile. What the VM has stored beside its tag (`rb_errinfo`) is the same after the call as
-/// before, although Ruby code that rescues clears it.
+/// A hook may hold an [`Error`] meanwhile: what the VM stores beside its tag (`rb_errinfo`) is restored after the call,
+/// even if the Ruby code rescues something, which clears it.
 pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     unsafe extern "C" fn nothing(_: VALUE) -> VALUE {
         rb_sys::Qnil as VALUE
     }
     unsafe extern "C" fn run(call: VALUE) -> VALUE {
-        // SAFETY: the address of the reference below, whose frame lasts longer than this one.
+        // SAFETY: the address of the reference below, whose frame outlives this one.
         unsafe { (*(call as usize as *mut &mut dyn FnMut() -> VALUE))() }
     }
     let (count, first) = raw_arguments(arguments);
@@ -29,15 +29,15 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
         result
     };
     let address = ptr::from_mut(&mut call) as usize as VALUE;
-    // SAFETY: the VM restores `rb_errinfo` after the second function, and what is raised is caught.
+    // SAFETY: the VM restores `rb_errinfo` after the second function; exceptions are caught.
     protect(|| unsafe {
         rb_sys::rb_ensure(Some(nothing), rb_sys::Qnil as VALUE, Some(run), address)
     })?;
-    // SAFETY: a return value of Ruby.
+    // SAFETY: a value returned by Ruby.
     Ok(unsafe { Value::from_raw(result) })
 }
 
-/// Runs what may raise and has no result.
+/// Runs something that may raise and has no result.
 pub(super) fn protected(call: impl FnOnce()) -> Result<(), Error> {
     let call = || {
         call();
@@ -46,9 +46,9 @@ pub(super) fn protected(call: impl FnOnce()) -> Result<(), Error> {
     protect(call).map(drop)
 }
 
-/// The answer, from C only, that makes the VM go on as if the scheduler did not have the hook.
+/// A return value, for C only, that makes the VM continue as if the scheduler did not have the hook.
 pub fn undefined() -> Value {
-    // SAFETY: handed straight back to the VM, which compares it with Qundef before anything else.
+    // SAFETY: passed straight back to the VM, which compares it with Qundef before anything else.
     unsafe { Value::from_raw(rb_sys::Qundef as VALUE) }
 }
 

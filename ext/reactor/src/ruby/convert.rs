@@ -1,4 +1,4 @@
-//! Between Ruby's values and the core's: durations, interests, numbers, names of backends.
+//! Conversions between Ruby's values and the core's: durations, interests, numbers, backend names.
 
 use std::{ffi::c_long, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::ruby::{
     error::{self, argument_error},
 };
 
-/// Whether a limit is converted without a call of Ruby code.
+/// Whether converting this limit calls no Ruby code.
 pub fn is_simple(limit: Value) -> bool {
     Fixnum::from_value(limit).is_some() || limit.is_nil() || Float::from_value(limit).is_some()
 }
 
-/// nil is no limit; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
+/// nil means no limit; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
 pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     if value.is_nil() {
         return Ok(None);
@@ -28,8 +28,8 @@ pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     interval(value).map(Some)
 }
 
-/// A limit that Queue#pop and Thread#join have accepted: nil is none, any other is a Float or has `to_f`. A negative number
-/// counts as zero. [`Duration::MAX`] for infinity, NaN, and every other number beyond the clock.
+/// A limit that Queue#pop or Thread#join has accepted: nil means none; anything else is a Float or has `to_f`. Negative
+/// numbers count as zero. [`Duration::MAX`] for infinity, NaN, and anything else beyond the clock.
 pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
     if value.is_nil() {
         return Ok(None);
@@ -37,7 +37,7 @@ pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
     f64::try_convert(value).map(lenient).map(Some)
 }
 
-/// The same for Timeout.timeout, which adds it to a Float: what is no number has `coerce`.
+/// Like [`lenient_timeout`], for Timeout.timeout, which adds the limit to a Float: non-numbers must have `coerce`.
 pub fn added_timeout(value: Value) -> Result<Option<Duration>, Error> {
     if is_simple(value) {
         return lenient_timeout(value);
@@ -57,7 +57,7 @@ fn lenient(seconds: f64) -> Duration {
 /// A non-negative Numeric number of seconds, with the errors of Kernel#sleep: TypeError, ArgumentError, FloatDomainError,
 /// RangeError.
 pub fn interval(value: Value) -> Result<Duration, Error> {
-    // Those that are no larger than a process runs, without asking Ruby.
+    // Integers that no process outlives, without calling Ruby.
     if let Some(integer) = Fixnum::from_value(value) {
         if let Ok(seconds) = u32::try_from(integer.to_i64()) {
             return Ok(Duration::from_secs(seconds.into()));
@@ -65,7 +65,7 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
     } else if let Some(float) = Float::from_value(value) {
         let seconds = float.to_f64();
         if (0.0..1e9).contains(&seconds) {
-            // Rounded up to the nanosecond: nothing ever ends early.
+            // Rounded up to the nanosecond, so nothing ends early.
             return Ok(reactor::seconds(seconds).unwrap_or(Duration::MAX));
         }
     }
@@ -73,7 +73,7 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: what is raised for anything that is no interval is caught.
+    // SAFETY: the exception raised for an invalid interval is caught.
     protected(|| span = unsafe { rb_sys::rb_time_timespec_interval(value.as_raw()) })?;
     Ok(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
 }
@@ -98,7 +98,7 @@ pub fn to_i64(value: Value) -> Result<i64, Error> {
     }
 }
 
-/// A number of bytes, or the nearest that fits: beyond it are no more bytes of any buffer.
+/// A byte count, clamped to what fits; no buffer has bytes beyond that.
 pub fn byte_count(value: Value) -> Result<i64, Error> {
     match Fixnum::from_value(value) {
         Some(small) => Ok(small.to_i64()),
@@ -115,32 +115,32 @@ fn large_byte_count(value: Value) -> Result<i64, Error> {
     }
 }
 
-/// The result of a transfer as the hooks give it: bytes, or -errno.
+/// The return value of a transfer hook: bytes, or -errno.
 pub fn hook_result(answer: Result<usize, Errno>) -> Value {
     let number = match answer {
         Ok(count) => count as i64,
         Err(errno) => -i64::from(errno.number()),
     };
     if size_of::<c_long>() < size_of::<i64>() {
-        return error::ruby().integer_from_i64(number).as_value(); // Windows: 31 bits are a Fixnum
+        return error::ruby().integer_from_i64(number).as_value(); // Windows: a Fixnum has 31 bits
     }
-    // SAFETY: 62 bits are enough for what is in memory, and for an errno.
+    // SAFETY: 62 bits are enough for anything in memory, and for an errno.
     unsafe { Value::from_raw(rb_sys::LONG2FIX(number as c_long)) }
 }
 
-/// A Hash of counters by their names.
+/// A Hash of counters, by name.
 pub fn counters(ruby: &Ruby, rows: impl IntoIterator<Item = (&'static str, u64)>) -> RHash {
     let rows = rows.into_iter();
     ruby.hash_from_iter(rows.map(|(name, value)| (ruby.to_symbol(name), value)))
 }
 
-/// A copy of a String's bytes.
+/// Copies a String's bytes.
 pub fn bytes(string: RString) -> Vec<u8> {
     // SAFETY: copied at once, with no Ruby call in between.
     unsafe { string.as_slice() }.to_vec()
 }
 
-/// A backend by Symbol or String. ArgumentError with the reason if it is unknown or not available here.
+/// Parses a backend given as Symbol or String. ArgumentError with the reason if it is unknown or unavailable here.
 fn backend(name: Value) -> Result<Backend, Error> {
     let text: String = match Symbol::from_value(name) {
         Some(symbol) => symbol.name()?.into_owned(),
@@ -150,7 +150,7 @@ fn backend(name: Value) -> Result<Backend, Error> {
         .map_err(|error| argument_error(error.to_string()))
 }
 
-/// The backend named by the arguments of `initialize(backend = nil)`.
+/// The backend passed to `initialize(backend = nil)`.
 pub fn optional_backend(arguments: &[Value]) -> Result<Option<Backend>, Error> {
     match arguments {
         [] => Ok(None),

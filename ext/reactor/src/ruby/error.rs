@@ -1,4 +1,4 @@
-//! The exceptions the extension raises.
+//! The exceptions that the extension raises.
 
 use std::{ffi::c_int, io};
 
@@ -14,7 +14,7 @@ use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
 
 use crate::ruby::{io::set_hidden, object::Object};
 
-/// A class of errors that magnus has no method for. RuntimeError if its constant is gone.
+/// An error class that magnus has no method for. RuntimeError if its constant is missing.
 fn class(owner: RClass, name: &str) -> ExceptionClass {
     let class = owner.const_get(name);
     class.unwrap_or_else(|_: Error| ruby().exception_runtime_error())
@@ -24,15 +24,16 @@ fn fiber_error_class() -> ExceptionClass {
     class(ruby().class_object(), "FiberError")
 }
 
-/// The VM that has called this thread's method.
+/// The VM that called this thread's method.
 pub fn ruby() -> Ruby {
-    // Only reached from methods that Ruby called.
+    // Only reached from methods called by Ruby.
     Ruby::get().unwrap_or_else(|_| std::process::abort())
 }
 
-/// The exception that an error raises. `Err` if it raises none, but unwinds: a kill, or a throw.
+/// The exception that an error raises. `Err` if it raises none but unwinds: a kill, or a throw.
 ///
-/// To be used instead of `Error::value`, which is the class of an error made in Rust: magnus makes its exception when it raises it.
+/// Use this instead of `Error::value`, which for an error made in Rust is its class: magnus creates the exception only when
+/// it raises it.
 #[cold]
 pub fn into_exception(error: Error) -> Result<Exception, Error> {
     match error.error_type() {
@@ -47,7 +48,8 @@ pub fn is_unwinding(error: &Error) -> bool {
     matches!(error.error_type(), ErrorType::Jump(_))
 }
 
-/// The error that raises this object, if it is an exception, or what `raise(object)` would raise; for nil [`closed_elsewhere`].
+/// The error that raises this object if it is an exception, or what `raise(object)` would raise; for nil,
+/// [`closed_elsewhere`].
 #[cold]
 pub fn exception(object: ObjectRef) -> Error {
     match Exception::from_value(object.value()) {
@@ -61,10 +63,10 @@ pub fn exception(object: ObjectRef) -> Error {
 #[cold]
 pub fn raised_by(arguments: &[Value]) -> Error {
     let mut copy: Vec<VALUE> = arguments.iter().map(|a| a.as_raw()).collect();
-    // SAFETY: the copies are alive in the caller's frame too; what is raised is caught.
+    // SAFETY: the copies are alive in the caller's frame too; exceptions are caught.
     let made =
         protect(|| unsafe { rb_sys::rb_make_exception(copy.len() as c_int, copy.as_mut_ptr()) });
-    // SAFETY: a return value of Ruby.
+    // SAFETY: a value returned by Ruby.
     let made = made.map(|made| Exception::from_value(unsafe { Value::from_raw(made) }));
     match made {
         Ok(Some(exception)) => exception.into(),
@@ -106,7 +108,7 @@ pub fn io_timeout_error() -> Error {
     Error::new(class, "Blocking operation timed out!")
 }
 
-/// Raised for an IO::Buffer that was freed, or made smaller, while it was in use.
+/// Raised when an IO::Buffer is freed or shrunk while in use.
 #[cold]
 pub fn not_allocated() -> Error {
     let buffer = ruby().class_io().const_get("Buffer");
@@ -121,7 +123,8 @@ pub fn not_allocated() -> Error {
     )
 }
 
-/// Raised in a fiber that uses an IO while another fiber or thread closes it. All have one message, which is frozen, as in Ruby itself.
+/// Raised in a fiber that uses an IO while another fiber or thread closes it. All share one frozen message, as in Ruby
+/// itself.
 #[cold]
 pub fn closed_elsewhere() -> Error {
     static MESSAGE: Lazy<RString> = Lazy::new(|ruby| {
@@ -142,14 +145,14 @@ pub fn system_error(error: &io::Error) -> Error {
     errno(Errno::from(error).number(), reason.as_deref())
 }
 
-/// Makes errno what a system call leaves that would have to wait, for code of the VM's that reads it.
+/// Sets errno to what a system call that would block leaves, for VM code that reads it.
 #[cold]
 pub fn set_errno_to_would_block() {
-    // SAFETY: it stores a number that belongs to this thread.
+    // SAFETY: it stores a number in this thread's own errno.
     unsafe { rb_sys::rb_errno_set(Errno::AGAIN.number()) };
 }
 
-/// The Errno exception with this number, for what has failed.
+/// The Errno exception with this number, for whatever failed.
 #[cold]
 pub fn errno(code: i32, what: Option<&str>) -> Error {
     let class = ruby().exception_system_call_error();
@@ -157,7 +160,7 @@ pub fn errno(code: i32, what: Option<&str>) -> Error {
     exception.map_or_else(|error| error, Error::from)
 }
 
-/// A core that did not open: what the system said, or ArgumentError with the reason.
+/// The error for a core that could not be opened: the system's, or ArgumentError with the reason.
 #[cold]
 pub fn unavailable(error: &io::Error) -> Error {
     match error.raw_os_error() {
@@ -166,7 +169,7 @@ pub fn unavailable(error: &io::Error) -> Error {
     }
 }
 
-/// Socket::ResolutionError with an error_code of getaddrinfo(3)'s.
+/// Socket::ResolutionError with an error_code from getaddrinfo(3).
 #[cold]
 pub fn resolution_error(message: &str, code: i32) -> Error {
     let ruby = ruby();

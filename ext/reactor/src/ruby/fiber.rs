@@ -1,4 +1,4 @@
-//! Fibers of the VM: making one, switching, raising, killing.
+//! The VM's fibers: creating, switching, raising, killing.
 
 use std::{
     ffi::{c_int, c_long},
@@ -22,7 +22,7 @@ use crate::ruby::{
 };
 
 pub fn current_fiber() -> ObjectRef {
-    // SAFETY: no arguments, never raises; a return value of Ruby.
+    // SAFETY: no arguments, never raises; a value returned by Ruby.
     unsafe { ObjectRef::from_address(rb_sys::rb_fiber_current() as usize) }
 }
 
@@ -31,14 +31,14 @@ pub fn is_fiber(object: Value) -> bool {
     unsafe { rb_sys::rb_obj_is_fiber(object.as_raw()) == rb_sys::Qtrue as VALUE }
 }
 
-/// Keeps a fiber on this stack, where the garbage collector finds it, until a switch to it has returned. Up to Ruby 3.4.10 and 4.0.5
-/// the VM then still looks whether that fiber has ended, through a pointer that keeps nothing alive, and nothing else may refer to a
-/// fiber that has ended.
+/// Keeps a fiber on this stack, where the garbage collector finds it, until a switch to it has returned. Up to Ruby 3.4.10
+/// and 4.0.5 the VM then still checks whether that fiber has ended, through a pointer that does not keep it alive, and
+/// nothing else may refer to an ended fiber.
 fn keep_alive(fiber: ObjectRef) {
     black_box(raw(fiber));
 }
 
-/// Switches to `fiber`. Returns when control comes back, or with what was raised here.
+/// Switches to `fiber`. Returns when control comes back, or with the exception raised here.
 pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     let (count, first) = raw_arguments(arguments);
     // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
@@ -47,13 +47,13 @@ pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     result.map(drop)
 }
 
-/// Whether the VM calls no scheduler in the current fiber, because that is blocking.
+/// Whether the VM calls no scheduler in the current fiber, because the fiber is blocking.
 pub fn is_blocking() -> bool {
     // SAFETY: no arguments, never raises.
     unsafe { rb_sys::rb_fiber_scheduler_current() == rb_sys::Qnil as VALUE }
 }
 
-/// Gives a new fiber control. In a blocking fiber the scheduler's starter makes the switch, which may be in vain.
+/// Switches to a new fiber. In a blocking fiber the scheduler's starter makes the switch, which may fail.
 pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     match is_blocking() {
         true => start_for_blocking(scheduler, fiber, arguments),
@@ -74,21 +74,21 @@ fn start_for_blocking(
     result.map(drop)
 }
 
-/// `Fiber#raise` from outside: follows the chain of resumed fibers downwards.
+/// `Fiber#raise` from outside; the VM follows the chain of resumed fibers to the innermost.
 pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
     let mut arguments = [exception.as_raw()];
     let first = arguments.as_mut_ptr();
-    // SAFETY: one argument, alive on this stack. The parameter is `const VALUE *` before Ruby 4.0 and `VALUE *` since:
-    // a mutable pointer is accepted as either.
+    // SAFETY: one argument, alive on this stack. The parameter is `const VALUE *` before Ruby 4.0 and `VALUE *` since; a
+    // mutable pointer is accepted as either.
     let result = protect(|| unsafe { rb_sys::rb_fiber_raise(raw(fiber), 1, first) });
     keep_alive(fiber);
     result.map(drop)
 }
 
-/// The class of fibers, the name of its `new`, and the proc that every fiber runs.
+/// The class Fiber, the name of its `new`, and the proc that every fiber runs.
 static TEMPLATE: OnceLock<(VALUE, ID, VALUE)> = OnceLock::new();
 
-/// Sets the proc that fibers made by [`new_fiber`] run. Only the first call has an effect.
+/// Sets the proc run by fibers created with [`new_fiber`]. Only the first call has an effect.
 pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     let ruby = Ruby::get_with(body);
     let class: RClass = ruby.class_object().const_get("Fiber")?;
@@ -101,8 +101,8 @@ pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// A suspended non-blocking fiber with this storage, or a copy of the current fiber's. It runs the body when it is first
-/// given control, with what it is given then.
+/// A suspended non-blocking fiber with this storage, or a copy of the current fiber's. When first switched to, it runs the
+/// body with the arguments of that switch.
 pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error> {
     let Some(&(class, new, body)) = TEMPLATE.get() else {
         let class = ruby.exception_not_imp_error();
@@ -116,15 +116,15 @@ pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error
     }
     let (count, first) = raw_arguments(options.as_slice());
     let keywords = rb_sys::RB_PASS_KEYWORDS as c_int * count;
-    // SAFETY: live values, the options on this stack; what is no storage raises.
+    // SAFETY: live values, the options on this stack; an invalid storage raises.
     let fiber = protect(|| unsafe {
         rb_sys::rb_funcall_with_block_kw(class, new, count, first, body, keywords)
     })?;
-    // SAFETY: a return value of Ruby.
+    // SAFETY: a value returned by Ruby.
     Ok(unsafe { ObjectRef::from_address(fiber as usize) })
 }
 
-/// Whether the fiber has never had control: only such a fiber is alive and has no line to go on with.
+/// Whether the fiber has never run: only such a fiber is alive but has no current line.
 pub fn is_unborn(fiber: Value) -> bool {
     let is_alive = call_method(fiber, "alive?", &[]).is_ok_and(|answer| answer.to_bool());
     let lines = call_method(fiber, "backtrace", &[]);
@@ -132,24 +132,24 @@ pub fn is_unborn(fiber: Value) -> bool {
         && lines.is_ok_and(|lines| RArray::from_value(lines).is_none_or(|lines| lines.is_empty()))
 }
 
-/// Ends the current fiber: `Fiber#kill`, which unwinds it without any rescue.
+/// Ends the current fiber with `Fiber#kill`, which no rescue can stop.
 pub fn kill(fiber: ObjectRef) -> Error {
     let killed = fiber.value().funcall::<_, _, Value>("kill", ());
-    // `Fiber#kill` only returns for a fiber that is killed already. But the VM raises the kill again on every switch back
-    // into it: so a switch to an empty fiber does it.
+    // `Fiber#kill` returns only for a fiber that is already being killed. But the VM raises the kill again on every switch
+    // back to it, so switching to an empty fiber does it.
     match killed.and_then(|_| switch_to_empty_fiber()) {
         Err(error) => error,
         Ok(()) => unreachable!("a killed fiber does not go on"),
     }
 }
 
-/// A switch that does nothing, but that the VM raises here what it raises on every switch back into a killed fiber.
+/// A switch without effect, except that the VM raises here what it raises on every switch back to a killed fiber.
 pub fn switch_to_empty_fiber() -> Result<(), Error> {
     unsafe extern "C" fn empty(_: VALUE, _: VALUE, _: c_int, _: *const VALUE, _: VALUE) -> VALUE {
         rb_sys::Qnil as VALUE
     }
     protect(|| {
-        // SAFETY: the function has the form of a block's and returns at once; what is raised is caught.
+        // SAFETY: the function has a block's signature and returns at once; exceptions are caught.
         unsafe {
             let fiber = rb_sys::rb_fiber_new(Some(empty), rb_sys::Qnil as VALUE);
             let value = rb_sys::rb_fiber_resume(fiber, 0, ptr::null());
@@ -160,15 +160,15 @@ pub fn switch_to_empty_fiber() -> Result<(), Error> {
     .map(drop)
 }
 
-/// Whether this is what unwinds a fiber that is killed. To be asked before any Ruby code runs.
+/// Whether this error is the unwinding of a killed fiber. Call this before any Ruby code runs.
 pub fn is_kill(error: &Error) -> bool {
     // eval_intern.h: RUBY_FATAL_FIBER_KILLED, since Ruby 3.3.
     const KILLED: c_long = 2;
-    // SAFETY: reads what the VM has stored beside the tag it jumped with.
+    // SAFETY: reads what the VM stored beside the tag it jumped with.
     is_unwinding(error) && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
 }
 
-/// Lets a killed fiber go on, so that its `ensure` blocks can wait.
+/// Lets a killed fiber continue, so that its `ensure` blocks can wait.
 pub fn clear_kill() {
     // SAFETY: nil may always be stored there.
     unsafe { rb_sys::rb_set_errinfo(rb_sys::Qnil as VALUE) };

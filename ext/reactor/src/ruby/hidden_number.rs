@@ -1,6 +1,6 @@
-//! A number that an object carries in a hidden instance variable: a fiber its own number, an IO its io number and the facts about it
-//! (`io_facts`), unless these are in [`io_numbers`](super::io_numbers). Two objects never have the same number, whatever their
-//! addresses.
+//! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's io number with what is known
+//! about its file (`io_facts`), unless these are in [`io_numbers`](super::io_numbers). No two objects ever have the same
+//! number, whatever their addresses.
 
 use std::{
     ffi::{CStr, c_char},
@@ -17,8 +17,8 @@ use magnus::{
 };
 use rb_sys::{ID, VALUE};
 
-/// The object's number. If it has none, it gets the one that `number_of` makes from a serial. `None` for a frozen object, which
-/// can carry none.
+/// The object's number. If it has none, it gets the one that `number_of` derives from a serial. `None` for a frozen object,
+/// which cannot store one.
 pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
     if let Some(number) = known(object) {
         return Some(number);
@@ -36,14 +36,14 @@ pub fn next_serial() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The number that the object has been given, if it has.
+/// The object's number, if it has one.
 pub fn known(object: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };
     if known == rb_sys::Qnil as VALUE {
         return None;
     }
-    // SAFETY: only this module writes the variable, and writes Integers. (On Windows a Fixnum has 31 bits.)
+    // SAFETY: only this module writes the variable, and writes only Integers. (On Windows a Fixnum has 31 bits.)
     Some(unsafe {
         match rb_sys::FIXNUM_P(known) {
             true => rb_sys::FIX2LONG(known) as u64,
@@ -52,20 +52,20 @@ pub fn known(object: Value) -> Option<u64> {
     })
 }
 
-/// Gives a number to an object that is not frozen.
+/// Sets the number of an object that is not frozen.
 pub fn set(object: Value, number: u64) {
-    // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
-    // deepest frame on the stack of a fiber that reads.)
+    // SAFETY: an object that is not frozen accepts it without raising, unless memory runs out. (A protection would be the
+    // deepest frame on the stack of a reading fiber.)
     unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::rb_ull2inum(number)) };
 }
 
-/// Takes the number away: the next look gives a fresh one.
+/// Removes the number; the next call of [`given`] assigns a new one.
 pub fn clear(object: Value) {
     // SAFETY: FrozenError is caught; a frozen object has no number anyway.
     _ = protect(|| unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::Qnil as VALUE) });
 }
 
-/// The name of the variable. Another Ractor may ask for it, so it is looked up at the start.
+/// The name of the variable. Looked up at the start, because another Ractor may need it.
 pub fn name() -> ID {
     static ID: OnceLock<ID> = OnceLock::new();
     const NAME: &CStr = c"__reactor__";

@@ -1,4 +1,4 @@
-//! IO objects of Ruby's: descriptor, modes, timeout, whether one is closed.
+//! Ruby's IO objects: descriptor, modes, timeout, whether closed.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -11,16 +11,15 @@ use reactor_scheduler::system::descriptor::{Descriptor, close_unless_blocking};
 
 use crate::ruby::call::protected;
 
-/// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.
+/// The IO itself, or what an object converts to with `to_io`. TypeError if it is no IO, IOError if it was never opened.
 ///
-/// For the IO that comes back, looking at its fields never raises, and so needs no protection, which costs more than the
-/// look.
+/// Reading the fields of the returned IO never raises, and so needs no protection, which would cost more than the read.
 pub fn real_io(object: Value) -> Result<RealIo, Error> {
     if is_initialized(object) {
         return Ok(RealIo(object));
     }
     let io = protect(|| {
-        // SAFETY: raises for anything that is no IO, and for one that was never opened.
+        // SAFETY: raises if it is no IO or was never opened.
         unsafe {
             let io = rb_sys::rb_io_get_io(object.as_raw());
             rb_sys::rb_io_closed_p(io);
@@ -31,7 +30,7 @@ pub fn real_io(object: Value) -> Result<RealIo, Error> {
     Ok(RealIo(unsafe { Value::from_raw(io) }))
 }
 
-/// An IO that has been opened once.
+/// An IO that has been opened.
 #[derive(Clone, Copy)]
 pub struct RealIo(Value);
 
@@ -41,7 +40,7 @@ impl RealIo {
     }
 
     pub fn is_closed(self) -> bool {
-        // SAFETY: looks at a field of an IO that has it.
+        // SAFETY: reads a field that the IO has.
         self.open_descriptor().is_none()
             && unsafe { rb_sys::rb_io_closed_p(self.0.as_raw()) == rb_sys::Qtrue as VALUE }
     }
@@ -52,17 +51,17 @@ impl RealIo {
             Some(number) => number,
             None => self.descriptor_by_ruby()?,
         };
-        // SAFETY: that of an open IO.
+        // SAFETY: the descriptor of an open IO.
         Ok(unsafe { Descriptor::new(number) })
     }
 
-    /// The field itself, where it is public: the two functions that tell it take 72 instructions, before each transfer. None if
-    /// it is closed, or if the field is not public.
+    /// Reads the field itself where it is public: the two functions for it take 72 instructions before each transfer.
+    /// `None` if the IO is closed or the field is not public.
     fn open_descriptor(self) -> Option<c_int> {
         if !HAS_PUBLIC_FIELDS {
             return None;
         }
-        // SAFETY: an IO that has been opened once has this field, and ruby/io.h declares where.
+        // SAFETY: an IO that has been opened has this field, at the place ruby/io.h declares.
         let descriptor = unsafe {
             let file = self.0.as_raw() as *const rb_sys::RFile;
             (*(*file).fptr.cast::<PublicFields>()).descriptor
@@ -73,25 +72,25 @@ impl RealIo {
     fn descriptor_by_ruby(self) -> Result<c_int, Error> {
         let mut descriptor = -1;
         if !self.is_closed() {
-            // SAFETY: an open IO: it does not raise.
+            // SAFETY: does not raise for an open IO.
             descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
             return Ok(descriptor);
         }
-        // SAFETY: what is raised is caught.
+        // SAFETY: exceptions are caught.
         protected(|| descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) })?;
         Ok(descriptor)
     }
 
-    /// The IO that writes for this one: another object if reading and writing have descriptors of their own (IO.popen), else
-    /// itself.
+    /// The IO that writes for this one: another object if reading and writing have separate descriptors (IO.popen),
+    /// otherwise itself.
     pub fn writer(self) -> Self {
-        // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
+        // SAFETY: reads a field that the IO has, and returns a Ruby value.
         Self(unsafe { Value::from_raw(rb_sys::rb_io_get_write_io(self.0.as_raw())) })
     }
 
-    /// Whether bytes lie in its read buffer.
+    /// Whether its read buffer holds bytes.
     pub fn has_read_ahead(self) -> bool {
-        // SAFETY: an IO that has been opened once has this field; the function looks at a length.
+        // SAFETY: an IO that has been opened has this field; the function reads a length.
         unsafe {
             let file = self.0.as_raw() as *const rb_sys::RFile;
             rb_sys::rb_io_read_pending((*file).fptr) != 0
@@ -101,7 +100,7 @@ impl RealIo {
     /// The directions in which it is open. An error if it is closed or frozen.
     pub fn mode(self) -> Result<Mode, Error> {
         let mut bits = 0;
-        // SAFETY: what is raised for an IO that is closed or frozen is caught.
+        // SAFETY: the exception raised for a closed or frozen IO is caught.
         protected(|| bits = unsafe { rb_sys::rb_io_mode(self.0.as_raw()) })?;
         let has = |flag: u32| bits & flag as i32 != 0;
         Ok(Mode {
@@ -113,24 +112,24 @@ impl RealIo {
 
     /// `IO#timeout`, or nil.
     pub fn timeout(self) -> Value {
-        // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
+        // SAFETY: reads a field that the IO has, and returns a Ruby value.
         unsafe { Value::from_raw(rb_sys::rb_io_timeout(self.0.as_raw())) }
     }
 }
 
-/// A descriptor that Ruby code has named, or the VM. `None` for a number that is no descriptor.
+/// A descriptor named by Ruby code or the VM. `None` for a negative number.
 pub fn named(number: c_int) -> Option<Descriptor> {
-    // SAFETY: not negative. As with IO.for_fd, who names a number answers for it.
+    // SAFETY: not negative. As with IO.for_fd, whoever names a number is responsible for it.
     (number >= 0).then(|| unsafe { Descriptor::new(number) })
 }
 
-/// Closes what is [`named`], as [`close_unless_blocking`].
+/// Closes what [`named`] returns; see [`close_unless_blocking`].
 pub fn close_number(number: c_int) -> bool {
-    // SAFETY: as above: its owner has given it up.
+    // SAFETY: as above; its owner has given it up.
     named(number).is_some_and(|descriptor| unsafe { close_unless_blocking(descriptor) })
 }
 
-/// How the fields of an IO begin (`struct rb_io` in ruby/io.h of Ruby 3.3 to 4.0).
+/// The first fields of an IO (`struct rb_io` in ruby/io.h of Ruby 3.3 to 4.0).
 #[repr(C)]
 struct PublicFields {
     _object: VALUE,
@@ -138,7 +137,7 @@ struct PublicFields {
     descriptor: c_int,
 }
 
-/// Whether the Ruby that this is compiled for declares the fields: up to 4.0, where they are deprecated.
+/// Whether the Ruby this is compiled for declares the fields: up to 4.0, where they are deprecated.
 const HAS_PUBLIC_FIELDS: bool = {
     let (major, minor) = (
         rb_sys::RUBY_API_VERSION_MAJOR,
@@ -151,19 +150,19 @@ const HAS_PUBLIC_FIELDS: bool = {
 pub struct Mode {
     pub is_readable: bool,
     pub is_writable: bool,
-    /// One of the directions may be closed alone.
+    /// Whether one direction can be closed alone.
     pub is_duplex: bool,
 }
 
 fn is_initialized(object: Value) -> bool {
-    // SAFETY: what is of this type has this layout (ruby/internal/core/rfile.h); the pointer is only compared.
+    // SAFETY: an object of this type has this layout (ruby/internal/core/rfile.h); the pointer is only compared.
     unsafe {
         rb_sys::RB_TYPE_P(object.as_raw(), rb_sys::ruby_value_type::RUBY_T_FILE)
             && !(*(object.as_raw() as *const rb_sys::RFile)).fptr.is_null()
     }
 }
 
-/// Sets an instance variable without an @ in its name. Ruby's own extensions do so for variables that only they read.
+/// Sets an instance variable whose name has no @, as Ruby's own extensions do for variables that only they read.
 pub fn set_hidden(object: Value, name: &CStr, value: Value) -> Result<(), Error> {
     // SAFETY: a valid C string and live objects; a frozen one raises.
     protect(|| unsafe {

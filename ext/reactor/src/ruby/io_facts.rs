@@ -1,5 +1,5 @@
-//! An IO object as the scheduler sees it: its descriptor, what is behind it, and the number by which it is told from
-//! another object with the same descriptor.
+//! An IO object as the scheduler sees it: its descriptor, the kind of file, and a number that distinguishes it from other
+//! objects with the same descriptor.
 
 use std::sync::OnceLock;
 
@@ -18,13 +18,13 @@ use crate::ruby::{
     platform,
 };
 
-/// An IO object, and the facts about it that hooks decide by.
+/// An IO object, with what hooks need to know about it.
 pub struct IoFacts {
     pub io: RealIo,
     pub descriptor: Descriptor,
     pub owner_id: OwnerId,
     pub kind: DescriptorKind,
-    /// An object of one of Ruby's socket classes: its hooks may park.
+    /// An object of one of Ruby's socket classes, whose hooks may park.
     pub is_ruby_socket: bool,
 }
 
@@ -52,22 +52,23 @@ impl IoFacts {
         self.kind.polled(self.descriptor)
     }
 
-    /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks (`transfer/file_transfer`).
+    /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks
+    /// (`transfer/file_transfer`).
     pub fn is_file(&self) -> bool {
         self.kind == DescriptorKind::File || self.kind.never_blocks()
     }
 
-    /// The number under which the state knows it; 0 for a frozen IO, which has none.
+    /// The number by which the state knows it; 0 for a frozen IO, which has none.
     pub fn io_number(&self) -> u64 {
         self.owner_id.0
     }
 
-    /// The number under which the state knows this IO; `None` if no scheduler has seen it.
+    /// The number by which the state knows this IO; `None` if no scheduler has seen it.
     pub fn io_number_of(io: RealIo) -> Option<u64> {
         known(io).map(io_number_in)
     }
 
-    /// The descriptor of an IO as the reactor knows it, and its io number; `None` if it is closed, or no scheduler has seen it.
+    /// The descriptor as the reactor knows it, and the io number; `None` if the IO is closed or no scheduler has seen it.
     pub fn polled_of(io: RealIo) -> Option<(reactor::Descriptor, u64)> {
         if io.is_closed() {
             return None;
@@ -77,7 +78,7 @@ impl IoFacts {
         Some((kind.polled(io.descriptor().ok()?), io_number_in(packed)))
     }
 
-    /// The object has another file than before (IO#reopen): the facts about the file are asked again. The io number stays, because
+    /// Queries the file again, because the object has another one than before (IO#reopen). The io number stays, because
     /// waits have begun under it.
     pub fn refresh(io: RealIo) {
         if let (Some(packed), Ok(descriptor)) = (known(io), io.descriptor()) {
@@ -86,7 +87,7 @@ impl IoFacts {
         }
     }
 
-    /// The pipe keeps no packets.
+    /// Records that the pipe is not in packet mode.
     pub fn note_stream_pipe(&self) {
         if known(self.io).is_some() && !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
@@ -95,7 +96,7 @@ impl IoFacts {
         }
     }
 
-    /// Takes its number away if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
+    /// Removes its number if the descriptor is of another kind than cached, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
@@ -105,7 +106,7 @@ impl IoFacts {
     }
 }
 
-/// The packed facts of an object without an entry in the table.
+/// The packed value of an object without a table entry.
 fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
     if let Some(packed) = hidden_number::known(io.value()) {
         return Some(packed);
@@ -119,7 +120,7 @@ fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
     hidden_number::given(io.value(), |serial| ask(serial, io, descriptor).0)
 }
 
-/// The packed facts that an IO has been given, if it has.
+/// The packed value that an IO was given, if any.
 fn known(io: RealIo) -> Option<u64> {
     let in_table = || io_numbers::known(io.value(), io.descriptor().ok()?);
     let has_entry = io_numbers::may_have(io.value()) && !io.is_closed();
@@ -133,7 +134,7 @@ fn set(io: RealIo, descriptor: Descriptor, packed: u64, inode: Option<u64>) {
     }
 }
 
-/// Asks the kernel what is behind the descriptor: that, packed with the io number, and the inode.
+/// Queries the kernel for the kind of file behind the descriptor. Returns it packed with the io number, and the inode.
 fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>) {
     let (kind, inode) = look(descriptor);
     if kind.is_socket() {
@@ -142,7 +143,7 @@ fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>)
     (pack(io_number, is_socket(io.value()), kind), inode)
 }
 
-/// The io number, one bit for Ruby's socket classes, and three for the kind. An IO carries them as one number.
+/// The io number, one bit for Ruby's socket classes, and three for the kind, packed in one number, which the IO stores.
 fn pack(io_number: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
     io_number << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
 }
@@ -171,7 +172,7 @@ fn is_socket(io: Value) -> bool {
     class.is_some_and(|class| is_kind_of(io, class))
 }
 
-/// `Reactor::Internal.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
+/// `Reactor::Internal.io_number(io)`: the number with which an IO object appears in fiber rows; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
     io::real_io(io).ok().and_then(IoFacts::io_number_of)

@@ -1,17 +1,18 @@
-//! The io numbers of most IO objects, in a table by descriptor. The others carry theirs as [`hidden_number`](super::hidden_number)s.
+//! The io numbers of most IO objects, in a table by descriptor. The others store theirs as
+//! [`hidden_number`](super::hidden_number)s.
 //!
-//! Ruby keeps the instance variables of an IO in a table of the process, and each collection, a minor one too, looks up each IO that
-//! has one: a minor collection with ten thousand sockets would take more than twice the time. To look one up takes more than to look
-//! here, and each read and write needs the number.
+//! Ruby keeps the instance variables of IOs in a process-wide table, and each garbage collection, even a minor one, looks
+//! up each IO that has any: with ten thousand sockets a minor collection would take more than twice as long. A lookup there
+//! is also slower than one here, and each read and write needs the number.
 //!
 //! | object                                 | its entry                                                          |
 //! |----------------------------------------|--------------------------------------------------------------------|
-//! | without the flag                       | none, even if an earlier object at its address has one             |
+//! | without the flag                       | none, even if an earlier object at its address had one             |
 //! | with the flag, its address is there    | its own                                                            |
-//! | with the flag, another address is there | none: it was moved by compaction, or has got another descriptor   |
+//! | with the flag, another address is there | none: it was moved by compaction, or got another descriptor      |
 //!
-//! An object takes the entry over if the descriptor had another file when the entry was written. Else two objects may have one
-//! descriptor, and the second one carries a hidden number.
+//! An object takes over an entry if the descriptor had another file when the entry was written. Otherwise two objects may
+//! share the descriptor, and the second stores a hidden number.
 
 use std::sync::{
     OnceLock,
@@ -22,15 +23,15 @@ use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
 use reactor_scheduler::system::descriptor::Descriptor;
 
-/// The flag of an object that has had an entry. Flags from this one on are the class's own, and Ruby's IO uses none of them. An
-/// object begins without it; `dup` and `clone` do not copy it.
+/// The flag of objects that have had an entry. Flags from this one on are for the class's own use, and Ruby's IO uses none
+/// of them. New objects do not have it, and `dup` and `clone` do not copy it.
 const NUMBERED: VALUE = rb_sys::ruby_fl_type::RUBY_FL_USER10 as VALUE;
 
 const PAGE: usize = 1 << 12;
-/// Descriptors beyond have no entry: more than Linux lets a process have, unless `fs.nr_open` is raised.
+/// Descriptors above this have no entry. Linux allows no more per process unless `fs.nr_open` is raised.
 const PAGES: usize = (1 << 20) / PAGE;
 
-/// Zeros: the entry belongs to no object.
+/// All zeros if the entry belongs to no object.
 #[derive(Default)]
 struct Entry {
     object: AtomicU64,
@@ -38,7 +39,7 @@ struct Entry {
     inode: AtomicU64,
 }
 
-/// Ractors share it.
+/// Shared between Ractors.
 static TABLE: [OnceLock<Box<[Entry]>>; PAGES] = [const { OnceLock::new() }; PAGES];
 
 fn entry(descriptor: Descriptor) -> Option<&'static Entry> {
@@ -66,7 +67,7 @@ pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
 
-/// Gives a number to an object that has none, and whose descriptor has this inode. False if it cannot have the entry.
+/// Assigns a number to an object that has none and whose descriptor has this inode. False if it cannot have the entry.
 pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
     let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode) else {
         return false;
@@ -88,7 +89,8 @@ pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) 
     true
 }
 
-/// Changes the number of an object, and the inode of its descriptor, if that may have got another file. False if the object has no entry.
+/// Changes the number of an object, and the inode of its descriptor, which may have changed. False if the object has no
+/// entry.
 pub fn replace(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
     own(io, descriptor).is_some_and(|entry| {
         if let Some(inode) = inode {
@@ -99,7 +101,7 @@ pub fn replace(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64
     })
 }
 
-/// Takes the number away. False if the object has no entry.
+/// Removes the number. False if the object has no entry.
 pub fn release(io: Value, descriptor: Descriptor) -> bool {
     own(io, descriptor).is_some_and(|entry| {
         set_flag(io, false);
@@ -108,14 +110,14 @@ pub fn release(io: Value, descriptor: Descriptor) -> bool {
     })
 }
 
-/// False: the object has no number here.
+/// False if the object certainly has no number here.
 pub fn may_have(io: Value) -> bool {
     // SAFETY: an IO begins with an RBasic.
     unsafe { (*basic(io)).flags & NUMBERED != 0 }
 }
 
 fn set_flag(io: Value, is_numbered: bool) {
-    // SAFETY: as above. Only the Ractor of the object, with its lock, writes the flags.
+    // SAFETY: as above. Only the object's Ractor, holding its lock, writes the flags.
     unsafe {
         let flags = &mut (*basic(io)).flags;
         *flags = *flags & !NUMBERED | if is_numbered { NUMBERED } else { 0 };

@@ -1,4 +1,4 @@
-//! The receiver and the arguments of methods that the VM calls all the time.
+//! The receiver and arguments of methods that the VM calls constantly.
 
 use std::ptr;
 
@@ -7,7 +7,7 @@ use rb_sys::VALUE;
 
 use crate::ruby::panics;
 
-/// A receiver. magnus' own conversion to [`Obj`] asks the VM for the type under a protection, which takes some 300 instructions.
+/// A receiver. magnus' own conversion to [`Obj`] checks the type inside a protection, which takes some 300 instructions.
 pub struct Receiver<T: TypedData>(pub Obj<T>);
 
 impl<T: TypedData> TryConvert for Receiver<T> {
@@ -17,7 +17,7 @@ impl<T: TypedData> TryConvert for Receiver<T> {
             return Obj::try_convert(object).map(Self); // TypeError
         }
         const { assert!(size_of::<Obj<T>>() == size_of::<VALUE>()) };
-        // SAFETY: Obj is a transparent VALUE, of an object with a T as its data.
+        // SAFETY: Obj is a transparent VALUE, here of an object whose data is a T.
         Ok(Self(unsafe {
             std::mem::transmute_copy::<Value, Obj<T>>(&object)
         }))
@@ -26,7 +26,7 @@ impl<T: TypedData> TryConvert for Receiver<T> {
 
 fn has_type<T: TypedData>(object: Value) -> bool {
     let object = object.as_raw();
-    // SAFETY: only a T_DATA is asked what data it has. A DataType is a transparent rb_data_type_t.
+    // SAFETY: only a T_DATA is asked for its data. A DataType is a transparent rb_data_type_t.
     unsafe {
         rb_sys::RB_TYPE_P(object, rb_sys::ruby_value_type::RUBY_T_DATA)
             && rb_sys::RTYPEDDATA_P(object)

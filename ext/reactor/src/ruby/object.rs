@@ -1,4 +1,4 @@
-//! Objects of Ruby's, and their addresses as the scheduler's state keeps them; the garbage collector.
+//! Ruby objects and their addresses as the scheduler's state keeps them; the garbage collector.
 
 use std::sync::OnceLock;
 
@@ -13,21 +13,21 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 
 /// The address of an object. Code that keeps an address marks the object: marking pins it, so the address stays valid.
 pub fn object_ref(value: impl ReprValue) -> ObjectRef {
-    // SAFETY: a live object. As with `Value` itself, who keeps it marks it.
+    // SAFETY: a live object. As with `Value` itself, whoever keeps it marks it.
     unsafe { ObjectRef::from_address(value.as_raw() as usize) }
 }
 
-/// An address turned back into an object.
+/// Converts an address back to an object.
 pub trait Object {
     fn value(self) -> Value;
 
-    /// Marks, and thereby pins.
+    /// Marks the object, and thereby pins it.
     fn mark(self, marker: &Marker);
 }
 
 impl Object for ObjectRef {
     fn value(self) -> Value {
-        // SAFETY: made from a live Value and marked by its owner ever since.
+        // SAFETY: made from a live Value, and marked by its keeper ever since.
         unsafe { Value::from_raw(raw(self)) }
     }
 
@@ -42,7 +42,7 @@ pub(super) fn raw(object: ObjectRef) -> VALUE {
 
 /// Tells the garbage collector that `owner` now refers to `young`.
 pub fn write_barrier(owner: impl ReprValue, young: ObjectRef) {
-    // SAFETY: both are live objects, and not nil or a number, which have no barrier; nothing is allocated in one.
+    // SAFETY: both are live objects, neither nil nor numbers, which have no barrier; it allocates nothing in them.
     unsafe {
         if !rb_sys::SPECIAL_CONST_P(raw(young)) {
             rb_sys::rb_gc_writebarrier(owner.as_raw(), raw(young));
@@ -56,25 +56,25 @@ pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
     unsafe { rb_sys::rb_obj_is_kind_of(object.as_raw(), class.as_raw()) == rb_sys::Qtrue as VALUE }
 }
 
-/// The frozen String of these bytes that Ruby keeps once, as for a literal.
+/// The frozen String with these bytes that Ruby interns, as for a literal.
 pub fn interned(bytes: &[u8]) -> Value {
     let length = bytes.len().try_into().unwrap_or(0);
-    // SAFETY: bytes and their number, which are copied; the result is a live object, and is on the caller's stack.
+    // SAFETY: bytes and their number, which are copied; the result is a live object on the caller's stack.
     unsafe { Value::from_raw(rb_sys::rb_interned_str(bytes.as_ptr().cast(), length)) }
 }
 
-/// Whether Ruby code may use the object. The VM hides some of its own by clearing their class, and hands them to hooks: up to
-/// Ruby 3.4 the mutex on which `IO#close` waits. A message to one, even `is_a?`, ends the process.
+/// Whether Ruby code may use the object. The VM hides some of its objects by clearing their class, yet passes them to
+/// hooks: up to Ruby 3.4, the mutex on which `IO#close` waits. Sending one a message, even `is_a?`, crashes the process.
 pub fn is_visible(object: Value) -> bool {
     let object = object.as_raw();
-    // SAFETY: a live object that is no special constant begins with an RBasic.
+    // SAFETY: a live object that is not a special constant begins with an RBasic.
     unsafe { rb_sys::SPECIAL_CONST_P(object) || (*(object as usize as *const RBasic)).klass != 0 }
 }
 
-/// How long the garbage collector has run so far, as `GC.stat(:time)`.
+/// How long the garbage collector has run so far: `GC.stat(:time)`.
 pub fn gc_milliseconds() -> usize {
     static TIME: OnceLock<VALUE> = OnceLock::new();
-    // SAFETY: a name; a symbol that is made from it is never collected.
+    // SAFETY: a name; the symbol created from it is never collected.
     let time =
         TIME.get_or_init(|| unsafe { rb_sys::rb_id2sym(rb_sys::rb_intern(c"time".as_ptr())) });
     // SAFETY: Ruby raises only for an unknown key.

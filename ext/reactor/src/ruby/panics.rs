@@ -1,12 +1,13 @@
-//! A panic that leaves Rust for C would end the process. It is caught at that border, and goes on in the Rust code that called C.
+//! A panic that left Rust for C would end the process. It is caught at that border, and resumed in the Rust code that
+//! called C.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     thread::Result,
 };
 
-/// Runs the work of a function that C calls. Its caller in Rust, if it has one, goes on with the panic. `name` is the [`point`] at its
-/// end, so that what waits for the work goes on.
+/// Runs the work of a function called from C. If that was called from Rust, the panic resumes there. `name` is the
+/// [`point`] at its end, so that whatever waits for the work continues.
 pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
         let result = work();
@@ -15,7 +16,8 @@ pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
     }))
 }
 
-/// Panics here if a test has asked for it. Without the feature it is nothing. Each name stands in tests/panics/test_panics.rs.
+/// Panics here if a test requested it; does nothing without the feature. Every name is listed in
+/// tests/panics/test_panics.rs.
 #[cfg(not(feature = "forced-panics"))]
 pub fn point(_name: &str) {}
 
@@ -28,7 +30,8 @@ mod forced {
 
     static NEXT: Mutex<Option<String>> = Mutex::new(None);
 
-    /// `Reactor::Internal.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
+    /// `Reactor::Internal.force_panic(name)`: makes the next arrival at this point panic; nil withdraws the request.
+    /// Returns whether one was outstanding.
     pub fn force(name: Option<String>) -> bool {
         point("function");
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! Errors of memory that `bin/check memory` must find. They are compiled only with the feature planted-errors.
+//! Memory errors that `bin/check memory` must find. Compiled only with the feature planted-errors.
 
 use std::hint::black_box;
 
-/// `Reactor::PlantedErrors.make(name)`: makes the error once. False if there is none of this name.
+/// `Reactor::PlantedErrors.make(name)`: makes the error once. False if there is none with this name.
 pub fn make(name: String) -> bool {
     match name.as_str() {
         "use after free" => _ = black_box(freed(black_box(&[1; 64]).to_vec())),
@@ -17,13 +17,13 @@ pub fn make(name: String) -> bool {
 fn freed(bytes: Vec<u8>) -> u8 {
     let place = bytes.as_ptr();
     drop(black_box(bytes));
-    // SAFETY: none, which is the purpose.
+    // SAFETY: none; that is the purpose.
     unsafe { place.add(7).read_volatile() }
 }
 
 fn past_the_end(mut bytes: Vec<u8>) {
     let end = bytes.len();
-    // SAFETY: none, which is the purpose. The byte belongs to no other allocation, because blocks have even sizes.
+    // SAFETY: none; that is the purpose. The byte belongs to no other allocation, because blocks have even sizes.
     unsafe { bytes.as_mut_ptr().add(end).write_volatile(2) };
     drop(black_box(bytes));
 }
@@ -31,6 +31,6 @@ fn past_the_end(mut bytes: Vec<u8>) {
 fn past_a_local(index: usize) -> u8 {
     let bytes = [3_u8; 17];
     let place = black_box(&bytes).as_ptr();
-    // SAFETY: none, which is the purpose.
+    // SAFETY: none; that is the purpose.
     unsafe { place.add(index).read_volatile() }
 }

@@ -1,4 +1,4 @@
-//! State of each Ractor: the schedulers of this library in it.
+//! Per-Ractor state: this library's schedulers in it.
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ use crate::ruby::{
     thread::current_scheduler,
 };
 
-/// The key under which a Ractor keeps it, as an address.
+/// The key under which a Ractor stores it, as an address.
 static SCHEDULERS: OnceLock<usize> = OnceLock::new();
 
 fn key() -> rb_sys::rb_ractor_local_key_t {
@@ -25,23 +25,24 @@ fn key() -> rb_sys::rb_ractor_local_key_t {
     *key as rb_sys::rb_ractor_local_key_t
 }
 
-/// `Reactor::Internal.schedulers`: an ObjectSpace::WeakMap whose keys are this Ractor's schedulers; nil before the first one.
+/// `Reactor::Internal.schedulers`: an ObjectSpace::WeakMap whose keys are this Ractor's schedulers; nil before the first
+/// one.
 pub fn schedulers() -> Value {
-    // SAFETY: a key of ours; a live object, or nil.
+    // SAFETY: our own key; a live object, or nil.
     unsafe { Value::from_raw(rb_sys::rb_ractor_local_storage_value(key())) }
 }
 
-/// `Reactor::Internal.schedulers = map`, with each change of the map.
+/// `Reactor::Internal.schedulers = map`, called with each change of the map.
 pub fn set_schedulers(map: Value) {
     hidden_number::clear(map);
-    // SAFETY: a key of ours, a live object.
+    // SAFETY: our own key, and a live object.
     unsafe { rb_sys::rb_ractor_local_storage_value_set(key(), map.as_raw()) };
 }
 
 /// This Ractor's schedulers that have not ended.
 ///
-/// If it has found only one, the map carries its address. While that is the thread's scheduler, closes make no array, and bring
-/// the next collection no nearer.
+/// If there is only one, its address is cached in the map. While that is the thread's scheduler, closes allocate no array,
+/// and so do not hasten the next garbage collection.
 pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
     static KEYS: LazyId = LazyId::new("keys");
     let map = schedulers();

@@ -1,4 +1,4 @@
-//! Threads of Ruby's, the GVL, trap handlers, and forks.
+//! Ruby threads, the GVL, trap handlers, and forks.
 
 use std::{
     ffi::{c_int, c_void},
@@ -26,19 +26,19 @@ use crate::ruby::{
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
-    // SAFETY: no arguments, never raises; a return value of Ruby.
+    // SAFETY: no arguments, never raises; a value returned by Ruby.
     unsafe { ObjectRef::from_address(rb_sys::rb_fiber_scheduler_get() as usize) }
 }
 
 pub fn current_thread() -> ObjectRef {
-    // SAFETY: no arguments, never raises; a return value of Ruby.
+    // SAFETY: no arguments, never raises; a value returned by Ruby.
     unsafe { ObjectRef::from_address(rb_sys::rb_thread_current() as usize) }
 }
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many forks lie between the process that loaded the extension and this one: it tells a process from its parent
-/// without a system call.
+/// The number of forks between the process that loaded the extension and this one. It distinguishes a process from its
+/// parent without a system call.
 pub fn fork_generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
@@ -51,32 +51,34 @@ pub fn count_forks() {
     ONCE.call_once(|| platform::on_fork(child));
 }
 
-/// Keeps the current Ruby thread on the native thread it runs on, for good; false if this Ruby has no way to (before
-/// 3.4). In other Ractors than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between
-/// native ones, while its own `fiber_switch` may remember a thread-local address from before the switch. Not for Ruby 4.0:
-/// there threads may move, and 4.0.5 crashed in 9 of 25 runs with threads that were kept (`nt_start`, no context).
+/// Keeps the current Ruby thread on its native thread, for good; false if this Ruby cannot (before 3.4). In Ractors other
+/// than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between native ones, while its own
+/// `fiber_switch` may still hold a thread-local address from before the switch. Not used on Ruby 4.0: threads may move
+/// there, and with threads that were kept, 4.0.5 crashed in 9 of 25 runs (`nt_start`, no context).
 pub fn lock_native_thread() -> bool {
     platform::lock_native_thread()
 }
 
-/// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
-/// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
+/// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep by waking the handle; they are
+/// *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
 ///
-/// None is missed. One that comes before the VM has stored the handle leaves a mark on the thread, which the VM looks at under the
-/// same lock, and then does not sleep. One that comes later wakes the handle, which ends a sleep that begins after that as well.
+/// None is missed. One that comes before the VM has stored the handle flags the thread; the VM checks that flag under the
+/// same lock, and then does not sleep. One that comes later wakes the handle, which also ends a sleep that begins
+/// afterwards.
 ///
-/// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep because of what a mask defers. Under `:never` that would make the
-/// loop spin until the mask ends. For what is deferred with `:on_blocking`, the callers look before they sleep.
+/// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep because of what a mask defers. Under `:never` that
+/// would make the loop spin until the mask ends. For what is deferred with `:on_blocking`, the callers check before they
+/// sleep.
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
         // SAFETY: it outlives the call; waking is one write(2), lock-free and async-signal-safe.
         let handle = unsafe { &*handle.cast::<Handle>() };
         _ = panics::catch("interrupt of the sleep", || handle.wake());
     }
-    // An error can only mean that there is nothing to sleep on: the turn that follows meets it again and reports it.
+    // An error can only mean that there is nothing to sleep on; the next turn meets it again and reports it.
     let call = || _ = sleep.block();
     let handle = ptr::from_ref(handle).cast_mut().cast();
-    // SAFETY: the handle is made for any thread, and outlives the call.
+    // SAFETY: handles may be used by any thread, and this one outlives the call.
     unsafe {
         call_without_gvl(
             call,
@@ -86,10 +88,10 @@ pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     };
 }
 
-/// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
-/// an interrupt is already pending.
+/// Makes a possibly slow system call with the GVL released. `None`, without making the call, if an interrupt is already
+/// pending.
 pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
-    // SAFETY: RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
+    // SAFETY: RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call with a signal.
     unsafe {
         let interrupt = std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1);
         call_without_gvl(call, (interrupt, ptr::null_mut()), 0)
@@ -98,7 +100,7 @@ pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
 
 /// # Safety
 ///
-/// `interrupt` may be called with its data on any thread until this returns. `call` does not touch Ruby.
+/// `interrupt` may be called with its data on any thread until this returns. `call` does not use Ruby.
 unsafe fn call_without_gvl<T, F: FnOnce() -> T>(
     call: F,
     interrupt: (rb_sys::rb_unblock_function_t, *mut c_void),
@@ -113,7 +115,7 @@ unsafe fn call_without_gvl<T, F: FnOnce() -> T>(
     }
     let mut job = Job(Some(call), None);
     let flags = (rb_sys::RB_NOGVL_INTR_FAIL | flags) as c_int;
-    // SAFETY: as above, and as the caller says.
+    // SAFETY: as above, and guaranteed by the caller.
     unsafe {
         let data = ptr::from_mut(&mut job).cast();
         rb_sys::rb_nogvl(Some(run::<F, T>), data, interrupt.0, interrupt.1, flags);
@@ -122,18 +124,18 @@ unsafe fn call_without_gvl<T, F: FnOnce() -> T>(
         .map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// Whether something is pending for the current thread, as seen from the current fiber. `thread` is that thread.
+/// Whether an interrupt is pending for the current thread, as seen from the current fiber. `thread` is that thread.
 pub fn is_interrupted(thread: ObjectRef) -> bool {
-    // SAFETY: a look at a flag of the current thread, which is alive.
+    // SAFETY: reads a flag of the current thread, which is alive.
     unsafe { rb_sys::rb_thread_interrupted(thread.value().as_raw()) != 0 }
 }
 
-/// `Reactor::Internal.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
-/// wait until it has the GVL.
+/// `Reactor::Internal.woken?(thread)`: whether an interrupt that ends the thread's wait is pending. Its status remains that
+/// of the wait until it has the GVL.
 pub fn is_woken(thread: Thread) -> Result<bool, Error> {
-    // Ruby switches threads neither inside `alive?` nor after it, and a thread that has ended has nothing to look at.
+    // Ruby switches threads neither inside `alive?` nor after it, and an ended thread has no flag to read.
     let is_alive: bool = thread.funcall("alive?", ())?;
-    // SAFETY: a look at a flag of a thread that is alive.
+    // SAFETY: reads a flag of a thread that is alive.
     Ok(is_alive && unsafe { rb_sys::rb_thread_interrupted(thread.as_raw()) != 0 })
 }
 
@@ -143,40 +145,40 @@ pub fn is_main(thread: ObjectRef) -> bool {
     thread.value().as_raw() == unsafe { rb_sys::rb_thread_main() }
 }
 
-/// Whether this Ractor has no other thread of Ruby's.
+/// Whether this Ractor has no other Ruby thread.
 pub fn is_only_thread() -> bool {
-    // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.
+    // SAFETY: called with the GVL, by a Ruby thread; reads a number.
     unsafe { rb_sys::rb_thread_alone() != 0 }
 }
 
-/// Whether an exception waits for this thread that a mask defers (`Thread.pending_interrupt?`).
+/// Whether an exception deferred by a mask is pending for this thread (`Thread.pending_interrupt?`).
 pub fn has_pending_interrupt() -> Result<bool, Error> {
     let is_pending: Value = current_thread().value().funcall("pending_interrupt?", ())?;
     Ok(is_pending.to_bool())
 }
 
-/// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
+/// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, exceptions from signals.
 pub fn check_interrupts() -> Result<(), Error> {
-    // SAFETY: what is raised is caught.
+    // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_check_ints() })
 }
 
-/// Lets threads that wait for the GVL have it, each for at most its time slice, and runs what is pending for this one.
+/// Gives the GVL to threads that wait for it, each for at most its time slice, and runs what is pending for this one.
 pub fn yield_gvl() -> Result<(), Error> {
-    // SAFETY: what is raised is caught.
+    // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_schedule() })
 }
 
-/// A mutex for [`runs_in_handler`], which no code keeps locked.
+/// A mutex for [`runs_in_handler`], which is never held.
 pub fn new_mutex() -> Result<ObjectRef, Error> {
-    // SAFETY: no arguments; it raises if there is no memory.
+    // SAFETY: no arguments; raises if memory runs out.
     let mutex = protect(|| unsafe { rb_sys::rb_mutex_new() })?;
-    // SAFETY: a return value of Ruby.
+    // SAFETY: a value returned by Ruby.
     Ok(unsafe { ObjectRef::from_address(mutex as usize) })
 }
 
-/// Whether the code that runs may lock no mutex: it is a trap handler, or a finalizer that the VM has put off, which the VM calls
-/// in the middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
+/// Whether the running code must not lock a mutex: it is a trap handler, or a deferred finalizer, which the VM calls in the
+/// middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
 pub fn runs_in_handler(mutex: ObjectRef) -> bool {
     let locked = protect(|| {
         // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.

@@ -1,14 +1,15 @@
-//! `Reactor::Internal.parse_request(bytes, env)`: the head of an HTTP/1 request, parsed by httparse, as a Rack environment.
+//! `Reactor::Internal.parse_request(bytes, env)`: parses the head of an HTTP/1 request, with httparse, into a Rack
+//! environment.
 
 use httparse::{EMPTY_HEADER, Error as ParseError, Header, Request, Status};
 use magnus::{Error, RHash, RString, Ruby};
 
 use crate::ruby::{convert, object::interned};
 
-/// Headers of a request at most.
+/// The maximum number of headers in a request.
 const MAX_HEADERS: usize = 100;
 
-/// The status of the answer to a request that is refused.
+/// The response status for a refused request.
 type Refusal = i64;
 
 const BAD_REQUEST: Refusal = 400;
@@ -16,10 +17,10 @@ const TOO_LARGE: Refusal = 431;
 const NOT_IMPLEMENTED: Refusal = 501;
 const WRONG_VERSION: Refusal = 505;
 
-/// Parses the head of the first request in `bytes` into `env`: the length of the head; 0 if there is no whole head yet; or the
-/// status of a refusal, negative. `env` is changed only if the head is whole and good.
+/// Parses the head of the first request in `bytes` into `env`. Returns the length of the head, 0 if it is incomplete, or a
+/// negative status if it is refused. `env` is changed only if the head is complete and valid.
 ///
-/// A head is refused if two parsers could disagree on where its body ends or on whom it is for (RFC 9112, 11.2): more than one
+/// A head is refused if two parsers could disagree on where its body ends or whom it is for (RFC 9112, 11.2): more than one
 /// Content-Length, Transfer-Encoding or Host, or both of the first two.
 pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Error> {
     let bytes = convert::bytes(bytes);
@@ -111,7 +112,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Refuses what leaves open where the body ends.
+/// Refuses heads that leave open where the body ends.
 fn check_body(headers: &[Header], minor: u8) -> Result<(), Refusal> {
     let length = only(headers, "content-length")?;
     let encoding = only(headers, "transfer-encoding")?;
@@ -128,7 +129,7 @@ fn check_body(headers: &[Header], minor: u8) -> Result<(), Refusal> {
     }
 }
 
-/// The value of a header that may come once.
+/// The value of a header that may occur only once.
 fn only<'a>(headers: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
     let mut found = headers
         .iter()
@@ -139,7 +140,7 @@ fn only<'a>(headers: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, Refu
     }
 }
 
-/// The authority that an absolute target names, which counts instead of Host (RFC 9112, 3.2.2), and the path with the query.
+/// The authority of an absolute target, which overrides Host (RFC 9112, 3.2.2), and the path with the query.
 fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &'a str), Refusal> {
     if method == "CONNECT" {
         return Err(NOT_IMPLEMENTED);
@@ -166,7 +167,7 @@ fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &
     }
 }
 
-/// Whether this is a host and perhaps a port, by its characters.
+/// Whether this is a host and optional port, judging by its characters.
 fn is_authority(text: &str) -> bool {
     let (host, port) = split_port(text);
     let is_literal = host.starts_with('[') && host.ends_with(']');
@@ -180,7 +181,7 @@ fn is_authority(text: &str) -> bool {
         && (port.is_empty() || !host.is_empty())
 }
 
-/// The host, in brackets if it is an IPv6 address, and the port; "" if there is none.
+/// The host, with brackets if it is an IPv6 address, and the port, or "" if there is none.
 fn split_port(authority: &str) -> (&str, &str) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port),
@@ -188,7 +189,7 @@ fn split_port(authority: &str) -> (&str, &str) {
     }
 }
 
-/// A header as Rack names it. Those with an underscore are left out: `X_A` would pass for `X-A`.
+/// Stores a header under its Rack name. Headers with an underscore are dropped: `X_A` would pass for `X-A`.
 fn store_header(ruby: &Ruby, env: RHash, header: &Header) -> Result<(), Error> {
     if header.name.contains('_') {
         return Ok(());

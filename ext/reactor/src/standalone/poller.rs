@@ -1,7 +1,7 @@
-//! `Reactor::Poller`: the reactor alone, without fibers, for event loops that switch by themselves (`lib/reactor/async.rb`).
+//! `Reactor::Poller`: the reactor without fibers, for event loops that do their own switching (`lib/reactor/async.rb`).
 //!
-//! A wait has a number from [`wait`] to [`finish`]; [`poll`] returns the numbers of the waits that are over. One thread uses
-//! a poller; [`wake`] may be called by any thread.
+//! A wait has a number from [`wait`] to [`finish`]; [`poll`] returns the numbers of waits that have ended. Only one thread
+//! may use a poller, except that any thread may call [`wake`].
 
 use std::{cell::RefCell, io, time::Duration};
 
@@ -60,13 +60,13 @@ struct Loop {
 const NO_MARKS: u32 = 0;
 
 impl Loop {
-    /// `None` once closed, and in a forked child: the descriptors are its parent's.
+    /// `None` once closed, and in a forked child, where the descriptors are the parent's.
     fn open(&mut self) -> Option<&mut Reactor> {
         let is_ours = self.forks == fork_generation();
         self.reactor.as_mut().filter(|_| is_ours)
     }
 
-    /// As [`State::begin_readiness`](reactor_scheduler::state::State::begin_readiness).
+    /// See [`State::begin_readiness`](reactor_scheduler::state::State::begin_readiness).
     fn begin(&mut self, watch: Watch, token: Token) -> io::Result<Option<ReadinessWait>> {
         let Some(reactor) = self.open() else {
             return Ok(None);
@@ -118,7 +118,7 @@ pub fn is_closed(this: Obj<Poller>) -> bool {
     this.event_loop.borrow_mut().open().is_none()
 }
 
-/// `wait(io, events)`: begins a wait; its number, or nil for what the kernel does not poll and is always ready.
+/// `wait(io, events)`: begins a wait and returns its number, or nil if the kernel cannot poll it, so it is always ready.
 pub fn wait(
     ruby: &Ruby,
     this: Obj<Poller>,
@@ -129,7 +129,7 @@ pub fn wait(
     let watched = IoFacts::new(io)?;
     let begun = {
         let mut event_loop = this.event_loop.borrow_mut();
-        event_loop.reactor()?; // before a place is taken, which nothing would give back
+        event_loop.reactor()?; // before a place is taken, which nothing would release
         let token = event_loop.waits.insert(None);
         let begun = event_loop.begin(watch(&watched, interest), token);
         if let (Ok(Some(wait)), Some(place)) = (&begun, event_loop.waits.get_mut(token)) {
@@ -146,7 +146,7 @@ pub fn wait(
     Ok(None)
 }
 
-/// `finish(number, events)`: ends a wait; which of the events have come, 0 if none.
+/// `finish(number, events)`: ends a wait. Returns which of the events occurred, 0 if none.
 pub fn finish(ruby: &Ruby, this: Obj<Poller>, number: u64, events: Value) -> Result<u8, Error> {
     let interest = convert::interest(ruby, events)?;
     let mut event_loop = this.event_loop.borrow_mut();
@@ -159,9 +159,9 @@ pub fn finish(ruby: &Ruby, this: Obj<Poller>, number: u64, events: Value) -> Res
     Ok(answered.map_or(0, Interest::bits))
 }
 
-/// `poll(duration)`: the numbers of the waits that are over, after at most this many seconds (nil: no limit, 0: at once)
-/// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread. It does not sleep while an
-/// interrupt is pending that is masked: nothing would end the sleep, and the loop looks for the interrupt after each poll.
+/// `poll(duration)`: returns the numbers of waits that have ended, after at most this many seconds (nil: no limit, 0: at
+/// once) without the GVL. May be empty after a wake-up or a signal. Runs what is pending for the thread. Does not sleep
+/// while a masked interrupt is pending: nothing would end the sleep, and the loop checks for the interrupt after each poll.
 pub fn poll(this: Obj<Poller>, duration: Value) -> Result<Vec<u64>, Error> {
     let limit = convert::timeout(duration)?;
     let over = collect(this)?;
@@ -175,7 +175,7 @@ pub fn poll(this: Obj<Poller>, duration: Value) -> Result<Vec<u64>, Error> {
     };
     without_gvl(&sleep, &handle);
     drop(sleep);
-    check_interrupts()?; // before the events are taken, or they would be lost with what this raises
+    check_interrupts()?; // before the events are taken, which would be lost if this raises
     collect(this)
 }
 
@@ -192,15 +192,15 @@ fn collect(this: Obj<Poller>) -> Result<Vec<u64>, Error> {
     Ok(over)
 }
 
-/// `wake`: ends the sleep of the thread that polls, or the next one.
+/// `wake`: ends the polling thread's current sleep, or the next one.
 pub fn wake(this: Obj<Poller>) -> bool {
     let event_loop = this.event_loop.borrow();
     let reactor = event_loop.reactor.as_ref();
     reactor.is_some_and(|reactor| reactor.handle().wake().is_ok())
 }
 
-/// `close_descriptor(number)`: deregisters the descriptor and closes it. False if the close may block: the caller
-/// closes it then.
+/// `close_descriptor(number)`: deregisters the descriptor and closes it. False if closing may block; the caller then closes
+/// it.
 pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     let polled = named(descriptor).map(Descriptor::polled);
     if let (Some(reactor), Some(polled)) = (this.event_loop.borrow_mut().open(), polled) {
@@ -209,7 +209,8 @@ pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     close_number(descriptor)
 }
 
-/// `read(io, buffer, offset, most)`: one attempt that does not wait: bytes, or -errno. Regular files may take their time.
+/// `read(io, buffer, offset, most)`: one attempt that does not wait. Returns bytes, or -errno. Regular files may take their
+/// time.
 pub fn read(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Value, Error> {
     transfer(ruby, this, Direction::Read, arguments)
 }

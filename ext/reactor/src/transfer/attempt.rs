@@ -1,7 +1,8 @@
 //! One attempt at a transfer, what the reactor learns from it, and whether the hook may wait.
 //!
-//! A hook may wait if the method that called it does. `read_nonblock` and its kin must not wait. On Linux, on sockets of Ruby's own
-//! classes, they never call the hooks, but recv and send with MSG_DONTWAIT. On every other object they do call them.
+//! A hook may wait if the method that called it does. `read_nonblock` and similar must not wait. For sockets of Ruby's own
+//! classes on Linux they never call the hooks, but recv and send with MSG_DONTWAIT; for every other object they do call
+//! them.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
@@ -21,7 +22,7 @@ use crate::{
     wait::readiness::watch,
 };
 
-/// One system call that does not block, on what is left of the buffer.
+/// One non-blocking system call on the rest of the buffer.
 pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
     transfer.call(
         done,
@@ -30,8 +31,8 @@ pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempt
     )
 }
 
-/// One system call outside of a scheduler's reach: in a forked child, or for a loop without fibers. A file is read and
-/// written with the GVL released. The buffer is locked meanwhile, so that no other thread frees its memory.
+/// One system call without a scheduler: in a forked child, or for a loop without fibers. Files are read and written with
+/// the GVL released and the buffer locked, so that no other thread frees its memory.
 pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
     let (descriptor, position) = (io.descriptor, transfer.file_offset);
@@ -57,7 +58,7 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
     })
 }
 
-/// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
+/// Whether the kernel said "would block" and no event has come since; another system call would find nothing new.
 fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
     let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     known.is_some_and(|known| match direction {
@@ -66,7 +67,7 @@ fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool
     })
 }
 
-/// Tells the reactor what a system call has seen.
+/// Reports the outcome of a system call to the reactor.
 pub fn record_attempt(
     scheduler: &Scheduler,
     io: &IoFacts,
@@ -83,7 +84,7 @@ pub fn record_attempt(
     }
 }
 
-/// The news of the descriptor in the outcome of a system call; `None` if there is none.
+/// What a system call's outcome says about the descriptor; `None` if nothing new.
 pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
     match answer {
         Err(Errno::AGAIN) => Some(Attempt::WouldBlock),
@@ -92,7 +93,7 @@ pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
     }
 }
 
-/// Whether the hook may wait, because the method that called it does. The VM is asked once for a transfer.
+/// Whether the hook may wait, because the method that called it does. The VM is asked once per transfer.
 #[derive(Default)]
 pub struct MayPark(Option<bool>);
 
@@ -104,7 +105,7 @@ impl MayPark {
     }
 }
 
-/// Whether the call would block, and may wait for that in this hook.
+/// Whether the call is known to block, and this hook may wait for it.
 pub fn is_known_to_block(
     scheduler: &Scheduler,
     io: &IoFacts,
@@ -116,8 +117,8 @@ pub fn is_known_to_block(
         && may_park.ask(io)
 }
 
-/// Whether the method that called the hook waits by itself without a scheduler, and with one raises EAGAIN instead of calling
-/// `io_wait`.
+/// Whether the method that called the hook waits on its own without a scheduler, but with one raises EAGAIN instead of
+/// calling `io_wait`.
 pub fn raises_eagain() -> bool {
     const WITH_OVERRIDES: usize = 4;
     called_from::<WITH_OVERRIDES>(&RAISING_EAGAIN)

@@ -1,12 +1,12 @@
-//! Sends by way of the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with
-//! one system call.
+//! Sends through the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with one
+//! system call.
 //!
-//! A send is queued only if another fiber is ready to run, or if other sends are queued already. A fiber that is alone makes
-//! its system call itself, at once. The kernel is asked not to block, so it has answered by the end of the turn: no send is
-//! under way while a fiber unwinds. The bytes are copied into memory of the driver.
+//! A send is queued only if another fiber is ready to run, or other sends are already queued. A lone fiber makes its system
+//! call itself, at once. The kernel is asked not to block, so it has answered by the end of the turn: no send is in
+//! progress while a fiber unwinds. The bytes are copied into the driver's memory.
 //!
-//! Receives are always made directly. The measurements, and those of what the ring could do besides and does not, stand in
-//! `bench/NOTES.md`, "What io_uring does, and what it does not".
+//! Receives are always made directly. For measurements, including of other uses of the ring, see `bench/NOTES.md`, "What
+//! io_uring does, and what it does not".
 
 use magnus::Error;
 use reactor::OperationId;
@@ -22,14 +22,14 @@ use crate::{
     transfer::request::{Attempted, Direction, Transfer},
 };
 
-/// Larger writes are made directly: they would be copied once more, and one system call is little beside them
+/// Larger writes are made directly: they would be copied once more, and compared with that one system call is cheap
 /// (`bench/NOTES.md`, "What io_uring does, and what it does not").
 const MAX_QUEUED: usize = 8 << 10;
 
-/// Sends what is left of the buffer, if another fiber can share the system call. `None`: the caller makes it.
+/// Sends the rest of the buffer if another fiber can share the system call. `None` if the caller must make it.
 ///
-/// An interruption meanwhile is raised here if nothing was sent. Otherwise the fiber's next wait raises it, because the
-/// caller has to learn how much has gone to the peer.
+/// If the fiber is interrupted meanwhile, the exception is raised here if nothing was sent. Otherwise its next wait raises
+/// it, because the caller must learn how much was sent.
 pub fn send(
     scope: &HookScope,
     io: &IoFacts,
@@ -60,14 +60,14 @@ pub fn send(
     }
 }
 
-/// Parks until the send is over.
+/// Parks until the send has ended.
 fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Attempted>, Error> {
     let scheduler = scope.scheduler;
     let parked = scheduler.park_through(scope.slot);
     let outcome = scheduler.state_mut().finish_send(id);
     match (parked, outcome) {
         (Ok(_), Some(answer)) => Ok(Some((answer.map_err(Errno::from), size))),
-        // Taken back before the kernel saw it, because there is something to raise.
+        // Withdrawn before the kernel saw it, because there is something to raise.
         (Ok(_), None) => scheduler.poll_wait(scope.slot).map(|_| None),
         (Err(error), Some(Ok(count))) if count > 0 => {
             raise_later(scope, error)?;
@@ -77,9 +77,9 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
     }
 }
 
-/// Raises what another fiber raised in this one (Fiber#raise) with its next wait instead.
+/// Raises in the fiber's next wait what another fiber raised in it (Fiber#raise).
 fn raise_later(scope: &HookScope, error: Error) -> Result<(), Error> {
-    let exception = object_ref(into_exception(error)?); // if it is killed, no code asks for the result
+    let exception = object_ref(into_exception(error)?); // if it is being killed, nobody needs the result
     write_barrier(scope.object, exception);
     scope
         .scheduler

@@ -1,12 +1,12 @@
-//! Transfers to and from regular files: from the page cache under the GVL, in slices. A worker of the pool does the rest.
+//! Transfers to and from regular files: from the page cache in slices, while holding the GVL. A pool worker does the rest.
 //!
-//! A worker reads up to 256 KiB into memory of its own, and the fiber copies that. If the fiber was interrupted meanwhile, the bytes
-//! are put back by moving the offset. A larger read goes straight into the buffer, which the fiber keeps until the worker is
-//! done: so several workers copy at once. If the driver carries out reads (io_uring), it brings small ones into the page cache
-//! instead: that takes less CPU than a worker.
+//! A worker reads up to 256 KiB into its own memory, and the fiber copies that. If the fiber was interrupted meanwhile, the
+//! bytes are put back by moving the offset. Larger reads go straight into the buffer, which the fiber keeps until the
+//! worker is done, so several workers copy in parallel. If the driver supports reads (io_uring), it instead brings small
+//! ones into the page cache, which takes less CPU than a worker.
 //!
-//! A worker writes a copy. A fiber that is interrupted waits until the write that has begun is over, as it would in write(2)
-//! itself: no worker ever writes late.
+//! A worker writes a copy. An interrupted fiber waits until a write in progress has ended, as it would in write(2) itself:
+//! no worker ever writes late.
 
 use std::{
     sync::{
@@ -33,18 +33,18 @@ use crate::{
     wait::work::{carry_out, on_pool},
 };
 
-/// The most a worker transfers at once: that much may be copied under the GVL.
+/// The most that a worker transfers at once, which may then be copied while holding the GVL.
 const PIECE: usize = 1 << 20;
 
-/// A write of at most this much that the kernel cannot promise to do at once is made directly all the same, while direct
-/// writes do not take long.
+/// Writes up to this size that the kernel cannot guarantee to finish at once are still made directly, as long as direct
+/// writes are quick.
 const INLINE_WRITE_MAX: usize = 16 << 10;
 
-/// How a worker makes its system calls: it may wait.
+/// How a worker makes its system calls: it may block.
 const BLOCKING: DescriptorKind = DescriptorKind::NeverBlocks;
 
-/// Transfers all that was requested, or up to the end of the file: how many bytes, or the error. `None` if it is no
-/// file any more, and nothing has been transferred. `done` bytes were transferred before.
+/// Transfers everything requested, or up to the end of the file. Returns how many bytes, or the error. `None` if it is no
+/// longer a file, and nothing was transferred. `done` bytes were transferred before.
 pub fn transfer_file(
     scope: &HookScope,
     io: &IoFacts,
@@ -80,16 +80,16 @@ struct FileTransfer<'a> {
     io: &'a IoFacts,
     transfer: &'a Transfer,
     start: file::Start,
-    /// The bytes taken from the file at its own offset, which is beyond them now: their position and number.
+    /// The position and number of the bytes taken from the file at its own offset, which is past them now.
     taken: Option<(u64, usize)>,
-    /// The driver has been asked to bring it into the page cache.
+    /// The driver was already asked to bring it into the page cache.
     is_populated: bool,
     done: usize,
 }
 
 enum Step {
     More,
-    /// `None`: it is no file any more.
+    /// `None` if it is no longer a file.
     Over(Option<Result<usize, Errno>>),
 }
 
@@ -127,7 +127,7 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// `count` bytes of `asked` have been transferred, where there was room for `room`.
+    /// Accounts for `count` bytes transferred of `asked`, with `room` bytes of buffer left.
     fn moved(&mut self, count: usize, asked: usize, room: usize) -> Step {
         self.done += count;
         let slice = &self.scope.scheduler.slice;
@@ -146,8 +146,8 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// The bytes transferred so far are the answer. The next call meets the error again. A call that a signal has interrupted
-    /// is made again: Ruby raises what pread(2) and pwrite(2) report.
+    /// Returns the bytes transferred so far; the next call gets the error again. A call interrupted by a signal is
+    /// repeated, because Ruby raises whatever pread(2) and pwrite(2) return.
     fn failed(&self, errno: Errno) -> Step {
         match (errno, self.done) {
             (Errno::INTR, _) => Step::More,
@@ -156,13 +156,13 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// Whether the page cache cannot serve it, or the kernel cannot promise that it would not block.
+    /// Whether it is not in the page cache, or the kernel cannot guarantee not to block.
     fn is_for_worker(&self, errno: Errno) -> bool {
         const NO_PROMISE: [Errno; 4] = [Errno::AGAIN, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
         self.io.kind == DescriptorKind::File && NO_PROMISE.contains(&errno)
     }
 
-    /// Where the next byte is, if that is known.
+    /// The position of the next byte, if known.
     fn position(&self) -> Option<u64> {
         let start = self.transfer.file_offset;
         let start = start.or(self.taken.map(|(start, _)| start))?;
@@ -171,10 +171,10 @@ impl FileTransfer<'_> {
 
     // --- reads ---------------------------------------------------------------------------------------------------
 
-    /// A read of this much at the file's own offset takes all of it from there first, so that other readers meanwhile get what
-    /// comes after it, as with read(2). If other fibers are ready to go on, a worker makes it, also from the page cache. If all
-    /// workers for copying ([`Limits::cpu`](reactor::Limits)) are busy, it is made here, and so is one of a fiber that is
-    /// alone (`bench/NOTES.md`, "Which file reads go to a worker").
+    /// A read of this size at the file's own offset first moves the offset past all of it, so that concurrent readers get
+    /// what follows, as with read(2). If other fibers are ready, a worker makes it, even from the page cache. It is made
+    /// here if the fiber is alone, or all workers for copying ([`Limits::cpu`](reactor::Limits)) are busy
+    /// (`bench/NOTES.md`, "Which file reads go to a worker").
     fn begin_large_read(&mut self, room: usize) -> Result<Option<Step>, Error> {
         if room < SLICE {
             return Ok(None);
@@ -187,7 +187,8 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// (Not if the file seems to be small, as all files in proc(5) do, because moving the offset of some of them leaves a trace.)
+    /// (Not for files that seem small, like all those in proc(5), because moving the offset of some of them has side
+    /// effects.)
     fn take(&mut self, count: usize) {
         let descriptor = self.io.descriptor;
         if self.position().is_none() && file_size(descriptor) >= SLICE as u64 {
@@ -197,9 +198,9 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// Puts back what was taken, or read, beyond the `used` bytes that the caller gets: the next read gets it again.
+    /// Puts back what was taken or read beyond the `used` bytes that the caller gets, so that the next read gets it again.
     ///
-    /// (Another reader of the same open file since then gets some of them twice: there is no telling them apart. In read(2)
+    /// (Another reader of the same open file since then gets some of them twice; they cannot be told apart. With read(2)
     /// they would have been lost.)
     fn restore_offset(&self, used: usize) {
         let taken = self.taken.map_or(self.done, |(_, count)| count);
@@ -217,8 +218,8 @@ impl FileTransfer<'_> {
         step.map_or_else(|| self.read_copy(room), Ok)
     }
 
-    /// The driver reads it, and so brings it into the page cache. `None` if it does not do that, or has done so before: prefetched
-    /// pages may be gone again, or never count (O_DIRECT).
+    /// Makes the driver read it, and so bring it into the page cache. `None` if it cannot or already did: the prefetched
+    /// pages may have been evicted, or never used (O_DIRECT).
     fn populate_by_driver(&mut self, room: usize) -> Result<Option<Step>, Error> {
         let here = || seek_by(self.io.descriptor, 0);
         let position = self.position().map_or_else(here, Ok);
@@ -233,8 +234,8 @@ impl FileTransfer<'_> {
             .then_some(Step::More))
     }
 
-    /// A worker reads into the buffer itself, on another core. `None` if it cannot be sent there, or if too little is left
-    /// in the file.
+    /// Makes a worker read into the buffer itself, on another core. `None` if the buffer cannot be sent there, or too
+    /// little is left in the file.
     fn read_into_buffer(&mut self, room: usize, class: WorkClass) -> Result<Option<Step>, Error> {
         let Some(position) = self.position() else {
             return Ok(None);
@@ -255,7 +256,7 @@ impl FileTransfer<'_> {
         Ok(Some(self.ended(answer, wanted, room)))
     }
 
-    /// A worker reads into memory of its own, and the fiber copies that.
+    /// Makes a worker read into its own memory, which the fiber copies.
     fn read_copy(&mut self, room: usize) -> Result<Step, Error> {
         let (descriptor, position) = (self.io.descriptor, self.position());
         let wanted = room.min(PIECE);
@@ -286,7 +287,7 @@ impl FileTransfer<'_> {
 
     // --- writes --------------------------------------------------------------------------------------------------
 
-    /// Whether small writes are likely to be done at once.
+    /// Whether small writes are likely to finish at once.
     fn is_quick_write(&self, room: usize) -> bool {
         let state = self.scope.scheduler.state();
         room <= INLINE_WRITE_MAX && state.is_write_quick(Instant::now())
@@ -305,7 +306,7 @@ impl FileTransfer<'_> {
         Ok(self.ended(answer, room, room))
     }
 
-    /// A worker writes a copy.
+    /// Makes a worker write a copy.
     fn write_on_worker(&mut self, room: usize) -> Result<Step, Error> {
         let (descriptor, position) = (self.io.descriptor, self.position());
         let wanted = room.min(PIECE);
@@ -339,10 +340,10 @@ impl FileTransfer<'_> {
     }
 }
 
-/// Brings a range of a file into the page cache, by the pool if it is not there. False if it is no regular file.
+/// Brings a range of a file into the page cache, on the pool if it is not there. False if it is not a regular file.
 ///
-/// The range begins at `start`, or at the descriptor's offset. The kernel is asked for `ahead` bytes as well, so that the disk
-/// works meanwhile.
+/// The range begins at `start`, or at the current position. The kernel is asked for `ahead` bytes too, so that the disk
+/// works in parallel.
 pub fn prefetch(
     scope: &HookScope,
     io: &IoFacts,
@@ -361,7 +362,7 @@ pub fn prefetch(
     let Ok(start) = start else { return Ok(true) };
     if !is_cached(descriptor, start, length) {
         let populate = move || populate_page_cache(descriptor, start, length, ahead);
-        // The read that follows meets an error again.
+        // The next read will get the error again.
         _ = on_pool(scope, WorkClass::Disk, io.io_number(), populate)?;
     }
     Ok(true)

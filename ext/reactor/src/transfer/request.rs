@@ -1,4 +1,4 @@
-//! One transfer as the VM asks for it.
+//! One transfer as requested by the VM.
 
 use magnus::{Error, Value};
 use reactor::Interest;
@@ -24,24 +24,24 @@ impl Direction {
     }
 }
 
-/// The outcome of a system call, and how many bytes there was room for.
+/// The outcome of a system call, and the number of bytes it could have transferred.
 pub type Attempted = (Result<usize, Errno>, usize);
 
-/// An IO object, a buffer, and how much is to be transferred.
+/// An IO object, a buffer, and how much to transfer.
 pub struct Transfer {
     pub io: Value,
     pub direction: Direction,
-    /// The position in the file; `None`: the file's own offset, or no file.
+    /// The position in the file; `None` for the file's own offset, or no file.
     pub file_offset: Option<u64>,
-    /// Return only when this many bytes are transferred; 0 is one attempt.
+    /// Return only after this many bytes; 0 means one attempt.
     pub minimum: usize,
     maximum: usize,
     extent: Extent,
 }
 
 impl Transfer {
-    /// `numbers` are the length and the offset in the buffer up to version 3 of the interface, and the length is the minimum.
-    /// From version 4 on (Ruby 4.1) they are the offset and the length, which is the maximum.
+    /// Up to version 3 of the interface, `numbers` are the length and the offset in the buffer, and the length is the
+    /// minimum. From version 4 on (Ruby 4.1), they are the offset and the length, which is the maximum.
     pub fn new(
         direction: Direction,
         version: u8,
@@ -65,24 +65,25 @@ impl Transfer {
         })
     }
 
-    /// Whether only a call that may block can make it: a worker does.
+    /// Whether only a call that may block can make it, so a worker must.
     pub fn is_for_worker(&self, kind: DescriptorKind) -> bool {
         kind.is_written_by_worker() && self.direction == Direction::Write
     }
 
-    /// How many bytes there is room for.
+    /// How many bytes of the buffer it may use.
     ///
-    /// ArgumentError if less than what is asked for: Ruby looks at that before it looks at the IO.
+    /// ArgumentError if that is less than requested: Ruby checks this before it checks the IO.
     pub fn room(&self) -> Result<usize, Error> {
         Ok(self.extent.room()?.min(self.maximum))
     }
 
-    /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at.
+    /// Whether the buffer has room. The VM requests nothing from its own buffers beyond their size, so only others are
+    /// checked.
     pub fn has_room(&self) -> Result<bool, Error> {
         Ok(self.extent.is_of_vm() || self.room()? > 0)
     }
 
-    /// Makes one system call on what is left of the buffer after `done` bytes: one of the two, as the direction says.
+    /// Makes one system call on the rest of the buffer after `done` bytes: a read or a write, depending on the direction.
     pub fn call(
         &self,
         done: usize,

@@ -1,11 +1,11 @@
-//! `io_read` and `io_write`: the system call first, the wait only when the kernel says that it would block.
+//! `io_read` and `io_write`: the system call first, a wait only if it would block.
 //!
-//! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (bench/NOTES.md, "What io_uring
-//! does, and what it does not"). Sends to sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in
-//! `system::transfer` (`ext/scheduler`).
+//! Receives are system calls on every backend, `uring` included: io_uring saves no time for them (bench/NOTES.md, "What
+//! io_uring does, and what it does not"). Sends to sockets may be queued for io_uring (`batched_send.rs`). The calls
+//! themselves are in `system::transfer` (`ext/scheduler`).
 //!
-//! A hook parks only if the method that called it waits (`attempt.rs`). Where the reactor already knows that the call would
-//! block, it parks without a system call. Every other method gets -EAGAIN, and the VM calls `io_wait`.
+//! A hook parks only if the method that called it waits (`attempt.rs`). If the reactor already knows that the call would
+//! block, it parks without a system call. Other methods get -EAGAIN, and the VM calls `io_wait`.
 
 use std::time::Duration;
 
@@ -41,23 +41,23 @@ use crate::{
     wait::readiness::wait_once,
 };
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Default)]
 struct Progress {
-    /// The IO object, once it has been looked at.
+    /// The IO object, once examined.
     io: Option<IoFacts>,
-    /// The outcome of the last attempt: fewer bytes than are wanted, or an error, which may be that it would block.
+    /// The outcome of the last attempt: fewer bytes than requested, or an error, possibly that it would block.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
     may_park: MayPark,
-    /// Of the wait that is to come.
+    /// The deadline of the next wait.
     deadline: Option<Deadline>,
-    /// When the deadline has come, the transfer ends with what it has: a terminal's VTIME.
+    /// Whether the transfer ends at the deadline with what it has: a terminal's VTIME.
     ends_at_deadline: bool,
 }
 
-/// The hook's answer.
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+/// Returns the hook's result.
+#[inline(always)] // shares one frame with its caller on every parked fiber's stack
 pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Result<Value, Error> {
     let mut progress = Progress::default();
     if let Some(answer) = try_fast_path(ruby, this, transfer, &mut progress)? {
@@ -66,8 +66,8 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
     transfer_with_waits(ruby, this, transfer, &mut progress)
 }
 
-/// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO. But a kill or a throw out of the IO's
-/// `to_io` goes on.
+/// The IO of a transfer. Ruby checks the buffer's size before the IO, but a kill or throw out of the IO's `to_io` comes
+/// first.
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
     IoFacts::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
@@ -75,8 +75,8 @@ fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
     })
 }
 
-/// The usual case, which needs no wait and therefore no record of the fiber: one system call. The hook's answer, if that was
-/// all.
+/// The usual case, which needs no wait and so no fiber record: one system call. Returns the hook's result if that was
+/// enough.
 fn try_fast_path(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -100,7 +100,7 @@ fn try_fast_path(
     let attempted = attempt(io, transfer, 0)?;
     let (answer, room) = attempted;
     if answer == Err(Errno::NOTSOCK) {
-        return Ok(None); // another kind than remembered
+        return Ok(None); // another kind than cached
     }
     record_attempt(scheduler, io, direction, attempted);
     let is_over = match answer {
@@ -125,8 +125,8 @@ fn try_fast_path(
     Ok(None)
 }
 
-/// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own, so
-/// little is on the fiber's stack while it is parked.
+/// Makes a transfer that may wait and may already have begun. What happens before and after a wait has its own frames, so a
+/// parked fiber's stack is small.
 fn transfer_with_waits(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -134,7 +134,7 @@ fn transfer_with_waits(
     progress: &mut Progress,
 ) -> Result<Value, Error> {
     let entered = match progress.io {
-        Some(_) => Some(HookScope::enter_checked(&this)?), // try_fast_path has come this far
+        Some(_) => Some(HookScope::enter_checked(&this)?), // try_fast_path came this far
         None => HookScope::enter(ruby, &this)?,
     };
     let Some(scope) = entered else {
@@ -145,7 +145,7 @@ fn transfer_with_waits(
     transfer.locked(|| transfer_to_the_end(&scope, transfer, progress))
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+#[inline(always)] // shares one frame with its caller on every parked fiber's stack
 fn transfer_to_the_end(
     scope: &HookScope,
     transfer: &Transfer,
@@ -160,12 +160,12 @@ fn transfer_to_the_end(
         let interest = transfer.direction.interest();
         woken = wait_once(scope, io, interest, progress.deadline)?;
         if woken.is_none() {
-            progress.io = None; // it would block and is not polled: the descriptor has become a file
+            progress.io = None; // it would block but cannot be polled: the descriptor has become a file
         }
     }
 }
 
-/// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
+/// Continues until the transfer ends, which gives the hook's result, or must wait. `woken`: how the last wait ended.
 fn continue_transfer(
     scope: &HookScope,
     transfer: &Transfer,
@@ -178,7 +178,7 @@ fn continue_transfer(
         }
         if ready.answers(transfer.direction.interest()).is_none() {
             return match cause {
-                // The bytes transferred before are this call's answer.
+                // The bytes transferred so far are this call's result.
                 WakeCause::Elapsed if progress.ends_at_deadline || progress.done > 0 => {
                     Ok(Some(hook_result(Ok(progress.done))))
                 }
@@ -241,7 +241,7 @@ fn continue_transfer(
     }
 }
 
-/// An attempt at what is left. `None` if it is of another kind than remembered.
+/// Attempts the rest. `None` if the kind is not the cached one.
 fn attempt_stream(
     scope: &HookScope,
     io: &IoFacts,

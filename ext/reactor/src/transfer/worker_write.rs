@@ -1,4 +1,4 @@
-//! Writes to what only a call that may block can write to: a pipe or a console of Windows. A worker makes them, with a copy of the bytes.
+//! Writes that only a blocking call can make: to a Windows pipe or console. A worker makes them with a copy of the bytes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 /// The most that is copied for a worker.
 const PIECE: usize = 256 << 10;
 
-/// Writes what is left of the buffer, or the beginning of it. An interrupted fiber does not learn how much has been written.
+/// Writes the rest of the buffer, or the first part of it. An interrupted fiber does not learn how much was written.
 pub fn write(
     scope: &HookScope,
     io: &IoFacts,

@@ -1,4 +1,4 @@
-//! A wait for the end of a child process, where the system tells it without a descriptor (Windows).
+//! Waiting for a child process to end where the system reports that without a descriptor (Windows).
 
 use magnus::{Error, Ruby};
 use reactor::Ready;
@@ -10,16 +10,16 @@ use crate::{
 };
 
 #[derive(Debug)]
-struct Waiting(#[allow(dead_code)] Exit); // dropped with this
+struct Waiting(#[allow(dead_code)] Exit); // dropped together with this
 
 impl WorkerWait for Waiting {
     fn ready(&mut self) -> Ready {
-        Ready::EMPTY // nobody asks
+        Ready::EMPTY // never used
     }
 }
 
-/// `await_exit(pid)`: parks until the child has ended, and takes nothing. False, and nothing done, if the system does not tell it, or
-/// if there is no such child.
+/// `await_exit(pid)`: parks until the child has ended, without reaping it. If the system does not report it, or there is no
+/// such child, returns false and does nothing.
 pub fn await_exit(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,

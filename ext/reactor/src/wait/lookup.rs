@@ -1,4 +1,4 @@
-//! A wait for name resolution: getaddrinfo(3) on the core's pool. `lib/` makes addresses of the answer.
+//! Waiting for name resolution: getaddrinfo(3) on the core's pool. `lib/` turns the result into addresses.
 
 use std::{
     cell::RefCell,
@@ -24,10 +24,10 @@ use crate::{
 
 type Answer = Result<Vec<Address>, Unresolved>;
 
-/// `Reactor::Lookup`: a question to the resolver.
+/// `Reactor::Lookup`: a resolver query.
 ///
-/// The fiber that asked may leave at any time. A question that a worker has not begun is dropped then; one that it has
-/// goes on to its end, and its answer is dropped. All memory it needs is its own.
+/// The fiber that made it may leave at any time. A query that no worker has begun is then dropped; one in progress runs to
+/// completion, and its result is dropped. It owns all the memory it needs.
 #[derive(TypedData)]
 #[magnus(class = "Reactor::Lookup", free_immediately)]
 pub struct Lookup {
@@ -46,10 +46,10 @@ impl magnus::DataTypeFunctions for Lookup {
     }
 }
 
-/// `lookup(host, service, family, socktype, protocol, flags)`: asks, and goes on. Host and service are a String or nil;
-/// the rest are getaddrinfo(3)'s own numbers.
+/// `lookup(host, service, family, socktype, protocol, flags)`: starts a query without waiting. Host and service are Strings
+/// or nil; the rest are getaddrinfo(3)'s own numbers.
 ///
-/// A question without a host or with a numeric one is answered at once, because it needs no network.
+/// A query without a host, or with a numeric one, is answered at once, because it needs no network.
 pub fn lookup(
     this: Obj<Scheduler>,
     host: Option<RString>,
@@ -74,7 +74,7 @@ pub fn lookup(
             work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
-            // No fiber waits for it yet: a wait that begins later redirects it.
+            // No fiber waits for it yet; a later wait redirects it.
             let mut state = scope.scheduler.state_mut();
             let wait = state.fibers.wait_token(scope.slot);
             state.fibers.end_wait(wait);
@@ -91,8 +91,8 @@ pub fn lookup(
     }))
 }
 
-/// A name in /etc/hosts does not queue behind those for which nameservers are asked. Only its queue depends on that file: the answer
-/// is the resolver's.
+/// A name in /etc/hosts does not queue behind those that need nameservers. The file only selects the queue: the answer is
+/// the resolver's.
 fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
     let reactor = &scope.scheduler.state().event_loop.reactor;
     let is_busy = |reactor: &Reactor| reactor.pool().is_busy(WorkClass::Network);
@@ -109,7 +109,7 @@ fn text(string: Option<RString>) -> Result<Option<CString>, Error> {
         .map_err(|_| argument_error("string contains null byte"))
 }
 
-/// An address, with or without a zone.
+/// Whether it is an address, with or without a zone.
 fn is_numeric(host: &CString) -> bool {
     let host = host.to_str().unwrap_or_default();
     let address = host.split('%').next().unwrap_or_default();
@@ -134,7 +134,7 @@ impl Lookup {
         drop(before);
     }
 
-    /// Its end is notified under this token.
+    /// Changes the token notified at its end.
     pub fn redirect(&self, token: Token) {
         if let Progress::Pending(job) = &mut *self.progress.borrow_mut() {
             job.redirect(token);
@@ -142,7 +142,7 @@ impl Lookup {
     }
 
     /// `answer(caller)`: an Array of [address, family, socktype, protocol], in getaddrinfo(3)'s order; nil while there is
-    /// none. Raises Socket::ResolutionError or, for EAI_SYSTEM, what errno said; the message begins with `caller`.
+    /// none. Raises Socket::ResolutionError or, for EAI_SYSTEM, the error in errno; the message begins with `caller`.
     pub fn answer(ruby: &Ruby, this: Obj<Self>, caller: String) -> Result<Option<RArray>, Error> {
         if !this.is_ended() {
             return Ok(None);
@@ -168,7 +168,7 @@ impl Lookup {
     }
 }
 
-/// As Ruby's own: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
+/// The error as Ruby raises it: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
 #[cold]
 fn unresolved(caller: &str, error: Unresolved) -> Error {
     if error.errno != 0 {

@@ -1,4 +1,4 @@
-//! A wait until one descriptor is ready.
+//! Waiting until one descriptor is ready.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
     }
 }
 
-/// Waits until a descriptor is ready; `None` if the time is up before. A timeout of zero only asks, without parking.
+/// Waits until a descriptor is ready; `None` if the timeout elapses first. A timeout of zero only checks, without parking.
 pub fn wait_until_ready(
     scope: &HookScope,
     io: &IoFacts,
@@ -56,12 +56,12 @@ pub fn wait_until_ready(
     }
 }
 
-/// Waits until the descriptor is readable; false if the time is up before.
+/// Waits until the descriptor is readable; false if the limit elapses first.
 pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Result<bool, Error> {
     let (scheduler, interest) = (scope.scheduler, Interest::READABLE);
     let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
-    // An event has come, while a send was waited for, or before a read that has taken all. poll(2) is cheaper than re-arming,
-    // parking and polling the driver.
+    // An event may have come while a send was in progress, or before a read that consumed everything. poll(2) is cheaper
+    // than re-arming, parking and polling the driver.
     if known.is_some_and(|known| known.readable == CachedReadiness::Ready) {
         if wait_until_ready(scope, io, interest, Some(Duration::ZERO))?.is_some() {
             return Ok(true);
@@ -72,8 +72,8 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Resul
     Ok(wait_until_ready(scope, io, interest, limit)?.is_some())
 }
 
-/// Parks once: what the descriptor is ready for, and the cause of the wait's end. `None` if the kernel does not poll the
-/// descriptor, which is then always ready, but not for urgent data.
+/// Parks once. Returns what the descriptor is ready for, and why the wait ended. `None` if the kernel cannot poll the
+/// descriptor, which is then always ready, except for urgent data.
 pub fn wait_once(
     scope: &HookScope,
     io: &IoFacts,

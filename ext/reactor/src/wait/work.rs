@@ -1,9 +1,9 @@
-//! Work that has no non-blocking form: done by the core's pool while the fiber is parked, or by a driver that carries out
-//! operations on files by itself (io_uring). `bench/NOTES.md`, "What io_uring
-//! does, and what it does not", has what else the ring could do.
+//! Work that has no non-blocking form, done while the fiber is parked: by the core's pool, or by a driver that carries out
+//! file operations itself (io_uring). For other uses of the ring see `bench/NOTES.md`, "What io_uring does, and what it
+//! does not".
 //!
-//! The work owns all the memory it touches and nothing of Ruby's. A descriptor it uses stays open while it goes on, because
-//! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
+//! The work owns all the memory it uses, and none of Ruby's. The descriptor it uses stays open until it ends, because a
+//! fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
 
 use magnus::Error;
 use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass};
@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
-/// begun is taken back; the end of other work is waited for, because it uses the descriptor of the IO with this number.
+/// Makes the pool do `work` while the fiber is parked. If the fiber is interrupted, work that has not begun is withdrawn;
+/// work in progress is waited for, because it uses the descriptor of the IO with this number.
 ///
 /// # Errors
 ///
-/// What was raised in the fiber; RuntimeError if the work panicked, or if the scheduler was closed.
+/// The exception raised in the fiber; RuntimeError if the work panicked or the scheduler was closed.
 pub fn on_pool<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
@@ -54,12 +54,12 @@ fn result_of<T>(outcome: Outcome<T>) -> Result<T, Error> {
     }
 }
 
-/// As [`on_pool`], for work that may wait for ever: it has a thread that counts for no limit, and `stop` ends it, after the timeout of
-/// the IO as well.
+/// Like [`on_pool`], for work that may wait forever: it has its own thread, which counts towards no limit, and `stop` ends
+/// it, also when the IO's timeout elapses.
 ///
 /// # Errors
 ///
-/// As [`on_pool`]; IO::TimeoutError.
+/// Those of [`on_pool`]; IO::TimeoutError.
 pub fn on_own_thread<T: Send + 'static>(
     scope: &HookScope,
     io: &IoFacts,
@@ -82,7 +82,7 @@ pub fn on_own_thread<T: Send + 'static>(
     result_of(ended?)
 }
 
-/// Parks until the pool's queue of this class has room.
+/// Parks until the pool's queue for this class has capacity.
 pub fn wait_for_capacity(scope: &HookScope, io_number: u64, class: WorkClass) -> Result<(), Error> {
     let scheduler = scope.scheduler;
     while scheduler
@@ -98,7 +98,7 @@ pub fn wait_for_capacity(scope: &HookScope, io_number: u64, class: WorkClass) ->
 ///
 /// # Errors
 ///
-/// Errno::EAGAIN, or what else pthread_create(3) says, if there is no thread; RuntimeError if the pool's queue is full.
+/// Errno::EAGAIN, or another error of pthread_create(3), if there is no thread; RuntimeError if the pool's queue is full.
 pub fn begin_work<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
@@ -117,7 +117,7 @@ fn refusal(refused: &Refused) -> Error {
     }
 }
 
-/// Parks until the job has ended, or has been taken back. If the fiber is interrupted, or the timer elapses, `stop` is called.
+/// Parks until the job has ended or been withdrawn. If the fiber is interrupted or the timer elapses, calls `stop`.
 fn wait_for_end<T: Send + 'static>(
     scope: &HookScope,
     io_number: u64,
@@ -136,7 +136,7 @@ fn wait_for_end<T: Send + 'static>(
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             let is_unwinding = is_unwinding(&error);
             raised = Some(error);
-            // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
+            // Cancelling drops the work, which is foreign code, so nothing is borrowed meanwhile.
             let job = scope.scheduler.state_mut().take_job::<T>(kept);
             let Some(mut job) = job else {
                 break Outcome::Dropped;
@@ -168,8 +168,9 @@ fn wait_for_end<T: Send + 'static>(
     raised.map_or(Ok(outcome), Err)
 }
 
-/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver
-/// does not carry it out. An interrupted fiber takes back an operation that the kernel has not seen, and waits for any other.
+/// Parks until the file operation has ended. Returns its outcome, without the data read. If the driver does not support it,
+/// returns `None` and does nothing. An interrupted fiber withdraws an operation that the kernel has not seen, and waits for
+/// any other.
 pub fn carry_out(
     scope: &HookScope,
     io: &IoFacts,
@@ -219,7 +220,7 @@ fn wait_for_operation(
     }
 }
 
-/// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.
+/// Parks until no worker or driver operation uses the descriptor of the IO with this number.
 pub fn wait_until_unpinned(scope: &HookScope, io_number: u64) -> Result<(), Error> {
     let scheduler = scope.scheduler;
     while scheduler
