@@ -2,18 +2,18 @@
 
 require_relative "portable/scheduler"
 
-# Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
+# Chooses the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
 #
-# `REACTOR_BACKEND=select` asks for the portable one and loads no native code. Otherwise the portable one is used only if the
-# native library is absent, with a warning. A native library that does not load is an error.
+# `REACTOR_BACKEND=select` selects the portable one without loading native code. Otherwise the portable one is used, with a
+# warning, only if there is no native library. It is an error if the native library exists but does not load.
 module Reactor
-  # Where the library may be: in a folder for this version of Ruby, if it was built for several, or at the top if it was built for one.
+  # Where the library may be: in a folder for this Ruby version if built for several versions, otherwise at the top.
   LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
 
-  # The backends of the native scheduler, on some system or other.
+  # All backends of the native scheduler, on any system.
   NATIVE = %i[epoll kqueue iocp uring].freeze
 
-  # Why there is no native scheduler; nil if there is one.
+  # Why there is no native scheduler, or nil.
   @absence =
     if ENV["REACTOR_BACKEND"] == "select"
       "not loaded, because REACTOR_BACKEND=select was set when reactor was required"
@@ -22,7 +22,7 @@ module Reactor
         require library
         true
       rescue LoadError => error
-        # If the library is absent, the path of the error is the name that was required. Another path is that of a broken file.
+        # If the library is absent, the error's path is the name that was required. Any other path belongs to a broken file.
         raise LoadError, <<~MESSAGE unless error.path == library
           the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
           Rebuild it for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
@@ -45,14 +45,13 @@ module Reactor
   BaseScheduler = @absence ? PortableScheduler : NativeScheduler
 
   class << self
-    # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
+    # The default backend for new schedulers: REACTOR_BACKEND, else the best one on this machine.
     #
     # @return [Symbol]
-    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or not available here; the message says why
+    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown, or unavailable for the reason in the message
     def backend = Internal.choose(nil)
 
-    # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
-    #   here
+    # @return [Hash{Symbol => true, String}] all backends, best first: true, or the reason why the backend is unavailable here
     def backends
       native = @absence ? NATIVE.to_h { |name| [name, @absence] } : Internal.native_backends
       native.merge(select: true)
@@ -61,9 +60,9 @@ module Reactor
 
   class << Internal
     # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best one
-    # @return [Symbol] the backend that is meant
-    # @raise [ArgumentError] it is unknown or unavailable; the message says why
-    # @raise [TypeError] neither a name nor nil
+    # @return [Symbol] the chosen backend
+    # @raise [ArgumentError] it is unknown, or unavailable for the reason in the message
+    # @raise [TypeError] wanted is neither a name nor nil
     # @api private
     def choose(wanted)
       wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if wanted.nil?

@@ -1,34 +1,33 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How to learn that a child process has ended or changed, without taking its status.
+  # Tells when a child process has ended or changed, without taking its status.
   #
   # @api private
   module ChildEvents
     class << self
-      # @return [Integer] what waitpid(2) is given for this object
+      # @return [Integer] the argument for waitpid(2)
       # @raise [TypeError] as Process.wait
       def integer(object)
         Integer.try_convert(object) or raise TypeError, "no implicit conversion of #{object.class} into Integer"
       end
 
-      # @param pid [Integer] as waitpid(2)
-      # @param flags [Integer] as waitpid(2)
-      # @return [Process::Status, nil] of a child that has changed, which is taken; nil if none has
+      # @param pid [Integer] as for waitpid(2)
+      # @param flags [Integer] as for waitpid(2)
+      # @return [Process::Status, nil] takes the status of a child that has changed; nil if none has
       def status(pid, flags) = Process::Status.wait(pid, flags | Process::WNOHANG)
 
-      # @return [IO, nil] a pidfd, readable when the child has ended; nil if there is none for this child
+      # @return [IO, nil] a pidfd, readable once the child has ended; nil if this child cannot have one
       def exit_descriptor(pid, flags)
         descriptor = Internal.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
         IO.for_fd(descriptor, "r") if descriptor
       end
 
-      # Waits by a thread until a child may have changed. The thread takes no status, so a wait that is interrupted loses
-      # no child.
+      # Waits on a thread until a child may have changed. The thread takes no status, so an interrupted wait loses no child.
       #
       # @return [void]
       def await(pid, flags)
-        errors = Thread::Queue.new # a join in a trap handler would end the sleep that the handler has interrupted
+        errors = Thread::Queue.new # a Thread#join in a trap handler would end a sleep that the handler has interrupted
         thread = Thread.new do
           Internal.await_child(pid, flags)
         rescue SystemCallError => error

@@ -3,20 +3,20 @@
 require "timeout"
 
 module Reactor
-  # If C code forks without Process._fork, the child still has its parent's scheduler. Its hooks do here what Ruby does without a
-  # scheduler. The parent's descriptors are not touched. Native and portable schedulers share it. The portable one's hooks also do so in
-  # a trap handler in the middle of a wait.
+  # If C code forks without Process._fork, the child still has its parent's scheduler. In such a child, the hooks of both the
+  # native and the portable scheduler use these methods, which do what Ruby does without a scheduler and leave the parent's
+  # descriptors alone. The portable scheduler's hooks also use them in a trap handler that has interrupted a wait.
   #
   # @api private
   module ForkedChildHooks
-    # Seconds between two checks whether an unblock has ended the wait. The child has no loop that another thread could wake.
+    # Seconds between checks whether an unblock has ended the wait. The child has no loop that another thread could wake.
     POLL_INTERVAL = 0.01
 
     class << self
-      # @return [Integer, false] the events that have come; false when the time is over
+      # @return [Integer, false] the events that have occurred; false when the time limit elapses
       def io_wait(io, events, seconds) = Fiber.blocking { io.wait(events, seconds) } || false
 
-      # Waits until the block is true, or the time is over.
+      # Waits until the block returns true or the time limit elapses.
       #
       # @param seconds [Numeric, nil] nil: no limit
       def block(seconds)
@@ -30,13 +30,13 @@ module Reactor
 
       # Runs the block with a time limit.
       #
-      # @param seconds [Float, nil] 0: over at once; nil: no limit
-      # @yieldparam seconds as they were given
+      # @param seconds [Float, nil] 0: elapses at once; nil: no limit
+      # @yieldparam seconds the same value
       # @return what the block returns
-      # @raise the exception when the time is over
+      # @raise the exception, when the time limit elapses
       def timeout_after(seconds, exception, message)
         expired = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the block may catch it
-        # Timeout.timeout takes 0 for no limit, and its thread ends by an error if it cannot sleep for so long.
+        # Timeout.timeout takes 0 for no limit, and its thread would fail on a duration too long to sleep.
         limit = seconds&.clamp(Float::MIN, Durations::FAR)
         Fiber.blocking { Timeout.timeout(limit, expired) { yield(seconds) } }
       rescue expired

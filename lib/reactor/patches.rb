@@ -15,29 +15,29 @@ require_relative "patches/virtual_time"
 module Reactor
   # Every method of Ruby's that this library patches: {TABLE}. What each patch is for, and what it costs, stands in docs/patches.md.
   #
-  # A patch is a module that is prepended. Each does what Ruby does where the current fiber has no scheduler of this library.
-  # A program that makes no scheduler has nothing patched and pays nothing.
+  # A patch is a prepended module. It does what Ruby does unless the current fiber has a scheduler of this library. Nothing is
+  # patched, and nothing is slower, until a program makes a scheduler.
   #
   # @api private
   module Patches
-    # A moment at which patches are installed. A Module, because the mark that it has come is a constant of it.
+    # An occasion for installing patches. It is a Module, because a constant of it records whether it has been used.
     class Moment < Module
       # Called once, by {Patches.install}.
       def install = TABLE.each { |patch| patch.install if patch.moment.equal?(self) && patch.for_this_ruby? }
     end
 
-    # A module that is prepended to a class, a module or its singleton class.
+    # A module to prepend to a class, a module or its singleton class.
     #
-    # - `before`: the first Ruby version that does without; nil: every Ruby has it
-    # - `condition`: is asked `needed?` at installation, if no version tells which Ruby does without; nil: it is not asked
-    # - `replaceable`: whether Ruby code of another library that stands in the place of a method is left alone
+    # - `before`: the first Ruby version that does not need the patch; nil: all versions need it
+    # - `condition`: if the version does not tell, its `needed?` is asked at installation; nil: not asked
+    # - `replaceable`: whether to leave a method alone that another library has replaced by Ruby code
     Patch = Data.define(:moment, :owner, :with, :before, :condition, :replaceable) do
       def initialize(before: nil, condition: nil, replaceable: false, **) = super
 
-      # @return [Boolean] whether this Ruby needs it
+      # @return [Boolean] whether this Ruby needs the patch
       def for_this_ruby? = (before.nil? || RUBY_VERSION < before) && (condition.nil? || condition.needed?)
 
-      # @return [Array<Symbol>] the methods that it patches
+      # @return [Array<Symbol>] the patched methods
       def methods = with.instance_methods(false) + with.private_instance_methods(false)
 
       def install
@@ -45,7 +45,7 @@ module Reactor
       end
     end
 
-    # A moment of its own, because {AsyncSelector} needs to know of closed IOs, and only before Ruby 4.0.
+    # Separate, because {AsyncSelector} needs to know about closed IOs, and only before Ruby 4.0.
     CLOSE = Moment.new
     SCHEDULER = Moment.new
     VIRTUAL_TIME = Moment.new
@@ -84,17 +84,17 @@ module Reactor
     )
 
     class << self
-      # Installs each set of patches once in the life of a process, also if several Ractors make their first scheduler at the
-      # same moment. Module#prepend is not safe there: if two Ractors prepend to one class at once, a module may be lost, or
-      # Ruby crashes. So one Ractor installs, and every other Ractor waits until it has.
+      # Installs each set of patches once per process, even if several Ractors make their first scheduler at the same time.
+      # Module#prepend is not safe then: when two Ractors prepend to one class at once, a module may get lost, or Ruby crashes. So
+      # one Ractor installs while the others wait.
       #
-      # @param sets [Array<Module>] each responds to install, which may be called twice
+      # @param sets [Array<Module>] each responds to `install`, and tolerates a second call
       # @return [void]
       def install(*sets)
         return if sets.all? { |set| installed?(set) }
 
-        # In a blocking fiber, because the wait for another Ractor must not run this Ractor's fibers. Interrupts are
-        # deferred, because a set that is installed half-way would stay so.
+        # In a blocking fiber, because this Ractor's other fibers must not run while it waits for another Ractor. Interrupts are
+        # deferred, because a half-installed set would stay half-installed.
         Thread.handle_interrupt(Object => :never) do
           Fiber.blocking { Internal.exclusively { sets.each { |set| install_once(set) } } }
         end
@@ -102,7 +102,7 @@ module Reactor
 
       private
 
-      # The mark is a constant, because other Ractors can read nothing else of a module.
+      # The mark is a constant, because that is all other Ractors can read of a module.
       def installed?(set) = set.const_defined?(:INSTALLED, false)
 
       def install_once(set)

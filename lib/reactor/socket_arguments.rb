@@ -3,19 +3,19 @@
 require "socket"
 
 module Reactor
-  # What Ruby's socket methods take: hosts, services, and names of constants; and what can be said of them without the network.
-  # Texts may be of any encoding and invalid in it, so their bytes are looked at.
+  # Classifies the arguments of Ruby's socket methods (hosts, services, names of constants) without using the network. Strings may
+  # have any encoding and be invalid in it, so only their bytes are examined.
   #
   # @api private
   module SocketArguments
     # Matches most addresses that Ruby parses without the resolver.
     PLAIN_ADDRESS = /\A(?:\d{1,3}(?:\.\d{1,3}){3}|[\h:]*:[\h:.]*)\z/
-    # Matches every text that may be an address.
+    # Matches all strings that may be an address.
     MAYBE_ADDRESS = /\A(?:[\d.]+|[\h:.]*:[\h:.]*(?:%.+)?)\z/
     PORT = /\A\d{1,5}\z/
-    # Hosts that Ruby takes for an address.
+    # Hosts that Ruby treats as an address.
     SPECIAL_HOSTS = ["", "<any>", "<broadcast>"].freeze
-    # The bytes a host may have: NI_MAXHOST without the NUL.
+    # The most bytes of a host name: NI_MAXHOST without the NUL.
     MAX_HOST_BYTES = 1024
     # The keyword options of Ruby's own Socket.tcp.
     TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
@@ -24,7 +24,7 @@ module Reactor
 
     class << self
       # @param host [Object]
-      # @return [String, nil] the host if it is a name or an address; nil for everything else, which Ruby handles by itself
+      # @return [String, nil] the host if it is a name or an address; nil for anything else, which is left to Ruby
       def host_text(host)
         text = String.try_convert(host)
         return if text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES
@@ -40,10 +40,10 @@ module Reactor
         false
       end
 
-      # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
+      # @return [Boolean] whether the host is certainly an address that Ruby parses itself; does not use the resolver
       def plain_address?(host) = String === host && host.ascii_only? && host.match?(PLAIN_ADDRESS)
 
-      # @return [Boolean] whether Ruby parses this service by itself
+      # @return [Boolean] whether Ruby parses this service itself
       def port?(service)
         case service
         when nil then true
@@ -52,8 +52,8 @@ module Reactor
         end
       end
 
-      # @return [Array(String, Integer), nil] the service as getaddrinfo(3) takes it, and the flags that go with it; nil if
-      #   it is no service, which Ruby reports
+      # @return [Array(String, Integer), nil] the service and the flags as getaddrinfo(3) takes them; nil if it is not a service,
+      #   for which Ruby raises the error
       def service_and_flags(service)
         case service
         when nil then [nil, 0]
@@ -63,11 +63,11 @@ module Reactor
       end
 
       # @param text [Object] a host or a service
-      # @return [String] for messages: in UTF-8, so that texts of several encodings can be joined
+      # @return [String] for messages: marked as UTF-8, so that strings of different encodings can be joined
       def shown(text) = text.to_s.dup.force_encoding(Encoding::UTF_8)
 
-      # @param target [String] what was to be reached, for the message
-      # @return [Exception] what TCPSocket.new raises on this Ruby when its time is over
+      # @param target [String] the destination, for the message
+      # @return [Exception] what TCPSocket.new raises on this Ruby when its timeout elapses
       def timeout_error(target)
         return IO::TimeoutError.new("user specified timeout for #{target}") if TCP_OPTIONS.include?(:open_timeout)
 

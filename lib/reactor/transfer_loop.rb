@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 module Reactor
-  # io_read and io_write up to Ruby 4.0, over attempts that do not wait. The class that includes it has two private methods:
+  # io_read and io_write up to Ruby 4.0, built on non-waiting attempts. A class that includes this module provides two private
+  # methods:
   #
-  # [attempt_transfer(direction, io, buffer, offset, most)]  one attempt: bytes, or -errno
-  # [await_transfer(direction, io, total, least)]            waits after EAGAIN; whether to attempt again
+  # [attempt_transfer(direction, io, buffer, offset, most)]  makes one attempt; returns the number of bytes, or -errno
+  # [await_transfer(direction, io, total, least)]            waits after EAGAIN; returns whether to try again
   #
   # @api private
   module TransferLoop
@@ -14,15 +15,16 @@ module Reactor
     private
 
     # @param direction [Symbol] :read or :write
-    # @param offset [Integer] in the buffer
-    # @param least [Integer] bytes at least; 0: one attempt
-    # @return [Integer] bytes, fewer only at the end or at an error; 0 at the end; -errno if nothing was transferred
-    # @raise [IO::Buffer::AllocationError] the buffer was freed, or made smaller, in between
+    # @param offset [Integer] position in the buffer
+    # @param least [Integer] minimum number of bytes; 0: one attempt
+    # @return [Integer] number of bytes, below the minimum only at the end of the stream or after an error; 0 at the end of the
+    #   stream; -errno if nothing was transferred
+    # @raise [IO::Buffer::AllocationError] the buffer was freed or shrunk meanwhile
     def transfer_at_least(direction, io, buffer, offset, least)
       total = 0
       size = buffer.size
-      while true # "loop" is another method in AsyncSelector
-        raise IO::Buffer::AllocationError, "The buffer is not allocated!" if buffer.size < size # freed while it waited
+      while true # because AsyncSelector has a method `loop`
+        raise IO::Buffer::AllocationError, "The buffer is not allocated!" if buffer.size < size # freed during the wait
 
         count = attempt_transfer(direction, io, buffer, offset + total, size - offset - total)
         if count.positive?

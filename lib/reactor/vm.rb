@@ -1,55 +1,55 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The functions of the native library, and those that stand in for them without it (portable/stubs.rb).
+  # The functions of the native library, or their substitutes when it is absent (portable/stubs.rb).
   #
   # @api private
   module Internal
   end
 
-  # Facts of the VM that no constant and no method of Ruby's has.
+  # What Ruby's constants and methods do not tell about the VM.
   #
   # @api private
   module VM
     # Whether this is Windows.
     WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
 
-    # The class of Ruby's "No live threads left. Deadlock?". It has a name and no constant.
+    # The class of Ruby's "No live threads left. Deadlock?". It has a name, but no constant.
     FATAL = ObjectSpace.each_object(Class).find { |klass| klass.name == "fatal" }
 
-    # The version of the scheduler interface that sets the order and the meaning of the arguments of io_read and io_write:
-    # 4 from Ruby 4.1 on, 3 before.
+    # The version of the scheduler interface with regard to the order and meaning of the arguments of io_read and io_write: 4 from
+    # Ruby 4.1 on, 3 before.
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
-    # For Thread.handle_interrupt in `unblock`: a Thread#raise that cut it would lose the wake-up. From Ruby 3.4.7 on the VM itself lets
-    # none do so. By identity, because a call of `hash` would look for interrupts.
+    # For Thread.handle_interrupt in `unblock`: a Thread#raise in the middle of it would lose the wake-up. From Ruby 3.4.7 on, the
+    # VM itself prevents that. Compared by identity, because a call of `hash` would check for interrupts.
     UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
 
-    # The end of `rb_thread_to_s` for a thread that waits without a limit for another thread. Thread#status says "sleep" also with a
-    # limit. All known Rubies.
+    # How `rb_thread_to_s` ends for a thread that waits for another thread without a time limit. (Thread#status is "sleep" for any
+    # wait.) All known Rubies.
     SLEEPS_FOREVER = " sleep_forever>"
 
-    # A method of Ruby's in which a thread waits for a Ractor: its status is that of a thread that waits for another thread. The path
-    # names it up to Ruby 3.4, and the label from 3.4 on. All known Rubies.
+    # A method in which a thread waits for a Ractor, with the same status as a thread that waits for another thread. Up to Ruby
+    # 3.4 its path tells, from 3.4 on its label. All known Rubies.
     RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
     RACTOR_PATH = "<internal:ractor>"
 
-    # The line of ConditionVariable#wait or Mutex#sleep in a backtrace. `rb_mutex_sleep` calls the hook `kernel_sleep` for them, as does
-    # Kernel#sleep, which waits for no other thread. All known Rubies. Up to 3.3 a line has no class, so Mutex#sleep counts as
-    # Kernel#sleep there.
+    # The backtrace line of ConditionVariable#wait or Mutex#sleep, for which `rb_mutex_sleep` calls the hook `kernel_sleep`.
+    # Kernel#sleep calls the same hook, but waits for no other thread. All known Rubies. Up to 3.3 the line lacks the class, so
+    # Mutex#sleep is taken for Kernel#sleep there.
     CONDITION_WAIT = /\b(wait|Mutex#sleep)'\z/
 
-    # The labels of `synchronize` in a backtrace. It is a method in C, so its frame has the place of its caller, which a program's own
-    # method of that name has not. From Ruby 3.4 on a label has the class.
+    # The labels of `synchronize` in a backtrace. It is a C method, so its frame has its caller's location, unlike a method of the
+    # same name in a program. From Ruby 3.4 on, labels include the class.
     LOCKS = { "'Thread::Mutex#synchronize'" => "Mutex", "'Monitor#synchronize'" => "Monitor", "`synchronize'" => "Mutex or Monitor" }.freeze
 
-    # The labels of methods that unlock a Mutex while they wait. ConditionVariable#wait calls Mutex#sleep up to Ruby 3.4.
+    # The labels of methods that unlock a Mutex while they wait. Up to Ruby 3.4, ConditionVariable#wait calls Mutex#sleep.
     UNLOCKERS = ["'Thread::Mutex#sleep'", "'Thread::ConditionVariable#wait'"].freeze
     UNLOCKERS_WITHOUT_CLASS = ["`sleep'", "`wait'"].freeze
 
-    # Gives new fibers control on behalf of blocking ones. If there is no memory for the stack of a new fiber and the current fiber is
-    # blocking, the VM counts one blocking fiber too few from then on, and no fiber of the thread has a scheduler any more. So a fiber
-    # that is not blocking makes the switch. What interrupts it ends it, and is raised in the root fiber.
+    # Gives new fibers control on behalf of blocking ones. If a blocking fiber made the switch and there were no memory for the
+    # new fiber's stack, the VM would count one blocking fiber too few, and no fiber of the thread would have a scheduler any
+    # more. So a non-blocking fiber makes the switch. An interrupt ends this fiber, and is raised in the root fiber.
     class Starter
       def initialize
         @thread = Thread.current
@@ -63,13 +63,13 @@ module Reactor
             end
           end
         end
-        @fiber.transfer(Fiber.current) # so it gets its stack at once
+        @fiber.transfer(Fiber.current) # allocates its stack now
       end
 
       # @return [Boolean]
       def usable? = @fiber.alive? && @thread.equal?(Thread.current)
 
-      # @return what the current fiber is given when it has control again
+      # @return what the current fiber receives when it regains control
       # @raise [FiberError] no memory
       def start(fiber, *arguments)
         answer = @fiber.transfer(Fiber.current, fiber, arguments)

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# require "reactor/adapters/grpc": calls of a gRPC client park their fiber, and the C library waits on a worker thread.
+# require "reactor/adapters/grpc": calls of a gRPC client park their fiber while the C library waits on a worker thread.
 #
-# In programs and fibers without a scheduler nothing changes.
+# Nothing changes in programs and fibers without a scheduler.
 
 require "grpc"
 require_relative "offloaded"
 
-# What a call sends and receives goes through this method.
+# Everything a call sends and receives passes through this method.
 Reactor::Adapters.offload(GRPC::Core::Call, :run_batch)

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# require "reactor/adapters/mysql2": connections and prepared statements of mysql2 park their fiber, and the C library waits on
-# a worker thread. `Mysql2::Client#query` waits by the scheduler as it is.
+# require "reactor/adapters/mysql2": connections and prepared statements of mysql2 park their fiber while the C library waits on a
+# worker thread. `Mysql2::Client#query` needs no adapter: it waits through the scheduler.
 #
-# In programs and fibers without a scheduler nothing changes.
+# Nothing changes in programs and fibers without a scheduler.
 
 require "mysql2"
 require_relative "offloaded"

@@ -3,9 +3,9 @@
 require_relative "../../reactor"
 
 module Reactor
-  # Methods of gems that wait in C.
+  # Wraps methods of gems that wait in C.
   module Adapters
-    # Has workers run these methods in fibers of a scheduler. In programs and fibers without one nothing changes.
+    # Makes workers run these methods when a fiber of a scheduler calls them. Nothing changes in programs and fibers without one.
     #
     # @param owner [Class]
     # @param methods [Array<Symbol>]

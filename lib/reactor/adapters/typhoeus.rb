@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# require "reactor/adapters/typhoeus": requests of Typhoeus park their fiber, and libcurl waits on a worker thread.
+# require "reactor/adapters/typhoeus": requests made by Typhoeus park their fiber while libcurl waits on a worker thread.
 #
-# Callbacks such as on_body run on that thread. In programs and fibers without a scheduler nothing changes.
+# Callbacks such as on_body run on that thread. Nothing changes in programs and fibers without a scheduler.
 
 require "typhoeus"
 require_relative "offloaded"
 
-# A single request (Ethon::Easy), and all requests of a Hydra (Ethon::Multi).
+# Covers a single request (Ethon::Easy) and all requests of a Hydra (Ethon::Multi).
 Reactor::Adapters.offload(Ethon::Easy, :perform)
 Reactor::Adapters.offload(Ethon::Multi, :perform)

@@ -4,46 +4,46 @@ require_relative "../socket_arguments"
 require_relative "outcome"
 
 module Reactor
-  # Connects to a host that may have several addresses, by Happy Eyeballs (RFC 8305) in one fiber, as Ruby 3.4 and later do it
-  # in TCPSocket.new and Socket.tcp.
+  # Connects to a host that may have several addresses by Happy Eyeballs (RFC 8305), in a single fiber. Ruby 3.4 and later do the
+  # same in TCPSocket.new and Socket.tcp.
   #
-  # The addresses of both families are one question to the resolver, as in other programs. So a host that /etc/hosts has with
-  # one family is not looked up in the DNS because of the other. If there is no answer within 250 ms, IPv4 is asked for alone
-  # as well, because there are nameservers that never answer for IPv6. The first answer with addresses is taken.
+  # The resolver is asked for both families at once, as in other programs. So the DNS is not queried for one family when
+  # /etc/hosts has the other. If there is no answer within 250 ms, IPv4 is also requested alone, because some nameservers never
+  # answer for IPv6. The first answer that has addresses is used.
   #
-  # The addresses are tried in the order of getaddrinfo(3) (RFC 6724), with the families alternating: the next one 250 ms
-  # after the last, and at once when one has failed. The first connection wins, the other sockets are closed.
+  # Addresses are tried in the order of getaddrinfo(3) (RFC 6724), alternating between families: each one 250 ms after the
+  # previous one, or at once when an attempt has failed. The first connection wins, and the other sockets are closed.
   #
-  # - `connect_timeout`: seconds from the last attempt on, when there is no other address to try
-  # - `resolv_timeout`: seconds for the resolver, until it has answered with an address
+  # - `connect_timeout`: seconds after the start of the last attempt, when no address is left to try
+  # - `resolv_timeout`: seconds until the resolver has returned an address
   # - `open_timeout`: seconds for everything (Ruby 4.0 and later)
   #
   # @api private
   class HappyEyeballs
     ATTEMPT_DELAY = 0.25
-    # Seconds without an answer after which IPv4 is asked for alone.
+    # Seconds to wait for an answer before requesting IPv4 alone.
     IPV4_FALLBACK_DELAY = 0.25
     private_constant :ATTEMPT_DELAY, :IPV4_FALLBACK_DELAY
 
     class << self
-      # @return [Boolean] whether Ruby itself connects by Happy Eyeballs if it is not told
+      # @return [Boolean] whether Ruby itself uses Happy Eyeballs by default
       def ruby_default? = SocketArguments::TCP_OPTIONS.include?(:fast_fallback) && !!Socket.tcp_fast_fallback
 
-      # @return [Boolean] whether Ruby accepts these options, and accepts them together
+      # @return [Boolean] whether Ruby accepts these options, and their combination
       def options?(options)
         (options.keys - SocketArguments::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
-      # @param parallel [Boolean] whether several addresses are to be tried at a time; otherwise the next one is tried when one has
-      #   failed or its `connect_timeout` is over
-      # @return [HappyEyeballs, nil] nil if Ruby is to do it, because it does not block the thread or refuses its arguments
+      # @param parallel [Boolean] whether to try several addresses at a time; otherwise the next one is tried only when one has
+      #   failed or its `connect_timeout` has elapsed
+      # @return [HappyEyeballs, nil] nil if Ruby should connect, because it does not block the thread or rejects the arguments
       def for(host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
         return unless scheduler&.resolves? && options?(options) && SocketArguments.service_and_flags(service)
 
         text = SocketArguments.host_text(host)
         is_address = text && SocketArguments.address?(text)
-        # Ruby would ask the hook for an address with a zone or a named service, and the hook knows neither.
+        # Given a zone or a named service, Ruby would ask the hook even for an address, and the hook supports neither.
         asks_hook = is_address && (text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) })
         # On Windows connect(2) would block the thread.
         return unless asks_hook || (text && (VM::WINDOWS || !is_address)) || host.nil?
@@ -61,7 +61,7 @@ module Reactor
       @connect_timeout = Durations.seconds(connect_timeout)
       @resolv_timeout = Durations.seconds(resolv_timeout)
       @open_timeout = Durations.seconds(open_timeout)
-      @lookups = []  # the resolver's; the first one has the whole answer
+      @lookups = []  # of the resolver; the first one is for all families
       @attempts = {} # socket => address it connects to
     end
 
@@ -83,7 +83,7 @@ module Reactor
 
     # --- addresses -------------------------------------------------------------------------------------------------
 
-    # @param ipv4_at [Float, nil] when IPv4 is asked for alone
+    # @param ipv4_at [Float, nil] when to request IPv4 alone
     # @return [Array<Addrinfo>]
     def resolve(family, ipv4_at = nil)
       resolve_by = [@open_by, @resolv_timeout && (Clock.now + @resolv_timeout)].compact.min
@@ -113,7 +113,7 @@ module Reactor
       raise if lookup.equal?(@lookups.first)
 
       @lookups.delete(lookup)
-      nil # IPv4 alone is not the last word
+      nil # the lookup of IPv4 alone does not decide
     end
 
     def alternating(addresses)
@@ -144,7 +144,7 @@ module Reactor
       @error = @parallel ? timeout_error : IO::TimeoutError.new("Connect timed out!")
     end
 
-    # Begins an attempt. Returns the socket if it is connected at once, else nil.
+    # Starts an attempt. Returns the socket if it connects at once, otherwise nil.
     def start(address)
       local = @locals.find { |candidate| candidate.afamily == address.afamily }
       stage = "socket(2)"
@@ -164,7 +164,7 @@ module Reactor
       failed(failure(stage, error))
     end
 
-    # Waits for the attempts until then. Returns the socket of the first one that has succeeded, or nil; closes those that have failed.
+    # Waits for the attempts until `limit`. Returns the first socket that has connected, or nil; closes those that have failed.
     def wait(limit)
       _, ready = IO.select(nil, @attempts.keys, nil, Clock.left(limit, Clock.now))
       ready&.each do |socket|
@@ -177,7 +177,7 @@ module Reactor
       nil
     end
 
-    # The next address is tried at once.
+    # Records the error, and lets the next address be tried at once.
     def failed(error)
       @error = error
       @next_at = Clock.now
@@ -187,7 +187,7 @@ module Reactor
     # Whether this time has come; nil if there is none.
     def past?(time) = time && Clock.now >= time
 
-    # --- errors, which are those of Socket.tcp -----------------------------------------------------------------------
+    # --- errors, the same as those of Socket.tcp -----------------------------------------------------------------------
 
     def asker = "getaddrinfo"
 
@@ -197,7 +197,7 @@ module Reactor
 
     def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)}:#{SocketArguments.shown(@service)}")
 
-    # With the errors of TCPSocket.new.
+    # A variant with the errors of TCPSocket.new.
     class ForTCPSocket < HappyEyeballs
       private
 

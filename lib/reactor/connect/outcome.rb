@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Reactor
-  # How an attempt to connect has ended.
+  # The outcome of an attempt to connect.
   #
   # @api private
   module ConnectOutcome
-    # The numbers of Windows Sockets, for which SystemCallError.new has no class (winerror.h), and those of C.
+    # Maps error numbers of Windows Sockets (winerror.h), for which SystemCallError.new has no classes, to those of C.
     OF_WINDOWS = {
       10_013 => Errno::EACCES, 10_048 => Errno::EADDRINUSE, 10_049 => Errno::EADDRNOTAVAIL, 10_050 => Errno::ENETDOWN,
       10_051 => Errno::ENETUNREACH, 10_053 => Errno::ECONNABORTED, 10_054 => Errno::ECONNRESET, 10_055 => Errno::ENOBUFS,
@@ -13,7 +13,7 @@ module Reactor
     }.transform_values { |error| error::Errno }.freeze
     private_constant :OF_WINDOWS
 
-    # @param socket [Socket] writable
+    # @param socket [Socket] is writable
     # @return [Integer, nil] errno; nil if it is connected
     def self.errno(socket)
       code = socket.getsockopt(Socket::SOL_SOCKET, Socket::SO_ERROR).int

@@ -1,23 +1,23 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The native scheduler: its hooks are written in Rust. {PortableScheduler} has the same hooks in Ruby, and its documentation of them
-  # holds for both. {Scheduler} inherits from this class if the native library is loaded.
+  # The native scheduler, whose hooks are written in Rust. {PortableScheduler} has the same hooks in Ruby, and documents them for
+  # both. {Scheduler} inherits from this class if the native library is loaded.
   class NativeScheduler
-    # The body of every fiber of a native scheduler: it runs the block, and reports how the block ended.
+    # The body of every fiber of a native scheduler: runs the block, and reports how it ended.
     #
-    # It is Ruby code, because a block that C calls takes 1.3 kB of frames on the machine stack. Every parked fiber would keep
-    # them, and each garbage collection would scan them.
+    # It is Ruby code, because a block called from C takes 1.3 kB of frames on the machine stack, which every parked fiber would
+    # keep and every garbage collection would scan.
     #
-    # `ended`, a function of the extension, is called however the block ends: by an exception, or by what no rescue sees
-    # (Fiber#kill, Thread#kill, throw). No other code can call it, and the VM finds it without looking its name up in each fiber.
+    # `ended`, a function of the extension, is called however the block ends: normally, by an exception, or by something that no
+    # rescue sees (Fiber#kill, Thread#kill, throw). No other code can call it, and its name is not looked up again for each fiber.
     #
     # @api private
     module FiberBody
       BODY = Ractor.make_shareable(
         proc do |scheduler, block, arguments|
           arguments ? block.call(*arguments) : block.call
-        rescue Exception => error # rubocop:disable Lint/RescueException -- the scheduler decides what becomes of it
+        rescue Exception => error # rubocop:disable Lint/RescueException -- the scheduler decides how to handle it
           nil
         ensure
           raise error if ended(scheduler, error)
@@ -29,12 +29,12 @@ module Reactor
     define_fiber_body(FiberBody::BODY)
     private_class_method :define_fiber_body
 
-    # The rare paths that are written in Ruby. The extension calls them by these names. (It also calls `deadlock_message`,
+    # Rarely used paths written in Ruby, which the extension calls by name. (It also calls `deadlock_message`,
     # `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
 
     private
 
-    # Gives a new fiber control.
+    # Gives control to a new fiber on behalf of a blocking one.
     def start_for_blocking(fiber, *arguments)
       make_starter unless @starter.usable?
       @starter.start(fiber, *arguments)
@@ -42,26 +42,26 @@ module Reactor
 
     def make_starter = @starter = VM::Starter.new
 
-    # In a forked child that still has its parent's scheduler.
+    # The next three are for a forked child that still has its parent's scheduler.
     def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)
 
-    def block_in_forked_child(seconds, is_over) = ForkedChildHooks.block(seconds, &is_over)
+    def block_in_forked_child(seconds, has_ended) = ForkedChildHooks.block(seconds, &has_ended)
 
     def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
 
-    # In the fiber that happens to poll, in whose stead nothing may run.
+    # Runs in the fiber that happens to poll, so no other fiber may run meanwhile.
     def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
-    # Waits until Process.wait may have an answer; takes no child. The portable scheduler needs to know since when there was none.
+    # Waits until Process.wait may have a result; takes no child. `since`, when the wait began, is for the portable scheduler.
     def await_child(pid, flags, _since)
       (pid.positive? && await_exit(pid)) || ChildEvents.await(pid, flags)
     end
   end
 
   class << Internal
-    # Runs the block while no other Ractor does. Hardly ever two begin at once, so the second one only asks now and then.
+    # Runs the block while no other Ractor does. Two Ractors hardly ever get here at once, so the second one polls.
     #
     # @api private
     def exclusively

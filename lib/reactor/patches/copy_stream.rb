@@ -4,19 +4,20 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each chunk
-    # into the page cache before it is sent. From one regular file to another a worker copies; an interrupted fiber leaves when its
-    # copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (a terminal, an inherited pipe:
-    # descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call the hooks. On Windows, where nothing would end
-    # the wait of that thread for a socket, Ruby copies by the methods of the objects, in the fiber.
+    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
+    # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber leaves
+    # once its copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors without
+    # O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. In all other cases Ruby's own
+    # waits call the hooks. On Windows nothing could end that thread's wait for a socket, so Ruby copies in the fiber, by calling
+    # the methods of the objects.
     #
     # @api private
     module CopyStream
-      # Bytes of a file that one call of Ruby's IO.copy_stream sends (about 0.3 ms).
+      # Bytes of a file to send per call of Ruby's IO.copy_stream (about 0.3 ms).
       COPY_CHUNK = 256 << 10
-      # Bytes that are asked of the disk meanwhile.
+      # Bytes to request from the disk meanwhile.
       READAHEAD = 16 << 20
-      # No IOs for Ruby, so it calls these methods.
+      # Ruby calls these methods, because the objects are not IOs.
       Source = Struct.new(:io) { def readpartial(...) = io.readpartial(...) }
       Target = Struct.new(:io) { def write(...) = io.write(...) }
       private_constant :COPY_CHUNK, :READAHEAD, :Source, :Target
@@ -32,7 +33,7 @@ module Reactor
 
         reads, writes = CopyStream.blocks?(source), CopyStream.blocks?(target)
         if VM::WINDOWS && (writes || (reads && !offset))
-          source.read(0) if reads # raises if it cannot be read: nothing is truncated then
+          source.read(0) if reads # raises if the source is not readable, before anything is truncated
           copied = super(reads ? Source.new(source.binmode) : source, writes ? Target.new(target) : target, length, offset)
           target.flush if writes
           return copied
@@ -41,7 +42,7 @@ module Reactor
         return super unless CopyStream.regular?(source)
 
         if CopyStream.path?(target)
-          source.read(0) # raises if it cannot be read: nothing is truncated then
+          source.read(0) # raises if the source is not readable, before anything is truncated
           return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) }
         end
 
@@ -49,13 +50,13 @@ module Reactor
         return super unless scheduler.respond_to?(:prefetch) && IO === target
         return super unless [length, offset].all? { |number| number.nil? || (Integer === number && number.bit_length < 63) }
 
-        length = nil if length&.negative? # the whole file, from where it is: as without a scheduler
+        length = nil if length&.negative? # the whole file from its position on, as without a scheduler
         offset = nil if offset&.negative?
         done = 0
         loop do # at least once, because Ruby checks and flushes even if there is nothing to copy
           left = length ? length - done : READAHEAD
           chunk = [left, COPY_CHUNK].min
-          # At its descriptor's offset: source.pos would discard bytes that were pushed back.
+          # Reads at the descriptor's offset, because source.pos would discard bytes that were pushed back.
           from = offset && (offset + done)
           scheduler.prefetch(source, from, chunk, [left, READAHEAD].min)
           copied = super(source, target, chunk, from)
@@ -65,7 +66,7 @@ module Reactor
       end
 
       class << self
-        # Whether IO.copy_stream opens this object itself.
+        # Whether IO.copy_stream opens this object as a file.
         def path?(object) = String === object || (object.respond_to?(:to_path) && !IO.try_convert(object))
 
         def regular?(object) = File === object && !object.closed? && File.file?(object)
@@ -77,7 +78,7 @@ module Reactor
           # (IO#stat ends the process if the descriptor is closed on Windows.)
           File.pipe?(object) || File.socket?(object) || (File.chardev?(object) && object.tty?)
         rescue IOError, SystemCallError, NotImplementedError, FrozenError
-          false # the copy will meet the error
+          false # the copy will raise the error
         end
       end
     end

@@ -2,8 +2,8 @@
 
 module Reactor
   module Patches
-    # A fiber that this library has made is shown with the place of the program's block, and not with a line of this library. That place is
-    # only looked for here, so making a fiber costs nothing more. A fiber that has ended no longer has it.
+    # Shows fibers made by this library with the location of the program's block instead of a line of this library. The location
+    # is determined only here, so that making a fiber costs no more. An ended fiber has lost it.
     module FiberInspect
       OWN_LINE = / #{Regexp.escape(FiberName::OWN)}\S+:\d+(?= \()/
       private_constant :OWN_LINE

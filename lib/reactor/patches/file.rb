@@ -4,14 +4,14 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, so a thread of its own
-    # does it. Ruby 3.3 does not offer open(2) to a scheduler, and 3.4 does not say that a file is a FIFO. To find out costs
-    # a stat(2).
+    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, so it runs on a thread of its
+    # own. Ruby 3.3 does not offer open(2) to a scheduler, and 3.4 does not say whether a file is a FIFO. Finding out costs a
+    # stat(2).
     #
     # @api private
     module FileOpen
       # @raise as without a scheduler
-      # @raise [ThreadError] it is a FIFO, and no thread can be started
+      # @raise [ThreadError] it is a FIFO and no thread can be started
       def initialize(path = (nothing = true), ...)
         return super() if nothing
 
@@ -31,7 +31,7 @@ module Reactor
       end
     end
 
-    # Prepended to File. The driver does it if it can (backend uring); else a worker, unless it has been cheap so far.
+    # Prepended to File. The driver syncs if it can (backend uring); otherwise a worker does, unless syncs have been cheap so far.
     #
     # @api private
     module FileSync
@@ -57,17 +57,17 @@ module Reactor
       end
     end
 
-    # Prepended to File before Ruby 4.0, which has a hook for it. A worker does it if it has been expensive so far, or if the
-    # string is large, because the kernel makes a writer wait once it has much to write.
+    # Prepended to File before Ruby 4.0, which has a hook for it. The write runs on a worker if writes have been expensive so far,
+    # or if the string is large, because the kernel makes writers wait when it has much to write.
     #
     # @api private
     module FilePwrite
-      # Bytes that are written inline if that has been cheap so far.
+      # The most bytes to write inline if writes have been cheap so far.
       INLINE_WRITE_MAX = 16 << 10
       private_constant :INLINE_WRITE_MAX
 
       # @param string [#to_s]
-      # @param offset [Integer] bytes from the beginning of the file
+      # @param offset [Integer] position in the file, in bytes
       # @return [Integer] bytes written
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def pwrite(string, offset)
@@ -79,12 +79,12 @@ module Reactor
       end
     end
 
-    # Prepended to File. A worker closes a file of more than a mebibyte that was open for writing, because a file system may
-    # allocate its blocks only then: ext4 does if the file was truncated before, which took 20 ms for 50 MiB.
+    # Prepended to File. A file of more than 1 MiB that was open for writing is closed on a worker, because some file systems
+    # allocate blocks only then: if the file had been truncated before, closing 50 MiB took ext4 20 ms.
     #
     # @api private
     module FileClose
-      # Bytes of a file from which on a close may be slow.
+      # Size in bytes above which closing a file may be slow.
       LARGE_FILE = 1 << 20
       private_constant :LARGE_FILE
 
@@ -98,11 +98,11 @@ module Reactor
         begin
           scheduler.offload { super() }
         ensure
-          super() unless closed? # interrupted before a worker had begun
+          super() unless closed? # interrupted before a worker started it
         end
       end
 
-      # Whether this file was open for writing and is large. Windows does not tell how a file was opened.
+      # Whether this file was open for writing and is large. Windows cannot tell how a file was opened.
       def self.slow?(file)
         !VM::WINDOWS && file.fcntl(Fcntl::F_GETFL).anybits?(IO::WRONLY | IO::RDWR) && file.stat.size > LARGE_FILE
       rescue SystemCallError, NotImplementedError, FrozenError
@@ -110,12 +110,13 @@ module Reactor
       end
     end
 
-    # Prepended to File. A thread of its own waits for a lock that is not free, perhaps for ever. If the fiber is interrupted, the
-    # thread is interrupted as well, by a signal, and a lock that it got meanwhile is released: a fiber that leaves by an
-    # exception never has the lock.
+    # Prepended to File. A wait for a lock that is not free runs on a thread of its own, because it may last forever. When the
+    # fiber is interrupted, the thread is interrupted too, by a signal, and a lock it has obtained meanwhile is released: a fiber
+    # that leaves by an exception never holds the lock.
     #
-    # Where no fiber may wait for a thread, which is in other Ractors than the main one on Ruby 3.3, and on 3.4 without the native
-    # library, the lock is tried again after pauses. So it is on Windows, where nothing interrupts a thread that waits for one.
+    # Where no fiber may wait for a thread, the lock is polled instead. That is in Ractors other than the main one, on Ruby 3.3
+    # and on 3.4 without the native library. The lock is also polled on Windows, where nothing can interrupt a thread that waits
+    # for a lock.
     #
     # @api private
     module FileLock
@@ -126,7 +127,7 @@ module Reactor
       # @param operation [Integer] File::LOCK_EX, LOCK_SH or LOCK_UN, with LOCK_NB or without
       # @return [0, false]
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
-      # @raise [ThreadError] the lock is not free, and no thread can be started
+      # @raise [ThreadError] the lock is not free and no thread can be started
       def flock(operation)
         scheduler = Schedulers.current if Integer === operation && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
         return super unless scheduler

@@ -2,11 +2,11 @@
 
 module Reactor
   module Patches
-    # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does not tell it of fibers
-    # in IO.select: those fibers would wait forever, or for the descriptor that gets the number next. So IO#close first tells
-    # the schedulers of its Ractor. They raise IOError ("stream closed in another thread") in the fibers that wait for this
-    # object. That takes one look-up for each scheduler, and does not depend on fibers that wait for other objects. On Ruby 4.0 the VM
-    # then interrupts the same fibers; these interrupts are dropped.
+    # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does so only for fibers
+    # outside IO.select. Without the patch the other fibers would wait forever, or wait for whichever file gets the same
+    # descriptor next. So IO#close first tells the schedulers of its Ractor, which raise IOError ("stream closed in another
+    # thread") in the fibers that wait for this object. That takes one lookup per scheduler, however many fibers wait for other
+    # objects. On Ruby 4.0 the VM then interrupts the same fibers again; these interrupts are dropped.
     #
     # @api private
     module IOClose
@@ -18,23 +18,22 @@ module Reactor
         super
       end
 
-      # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking fiber of
-      # their own thread, the fibers that the schedulers have interrupted could not run. So they run before the close: they are queued
-      # ahead of this one.
+      # From Ruby 4.0 on, the VM waits until the interrupted fibers have left the IO. They cannot run during that wait if the
+      # closer is the blocking fiber of their own thread. So they run before it: they are queued ahead of this fiber.
       #
       # @api private
       def self.yield_to_interrupted = (Fiber.scheduler&.yield if RUBY_VERSION >= "4.0" && Fiber.current.blocking?)
 
       # @param io [IO]
       # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer
-      # @return [Symbol, nil] :interrupted if a fiber waits for it
+      # @return [Symbol, nil] :interrupted if a fiber was waiting for it
       # @api private
       def self.notify_schedulers(io)
         interrupted = nil
         Schedulers.each do |scheduler|
           while (answer = yield(scheduler)) == :in_use
-            # A worker uses the descriptor for a fiber of a scheduler on another thread. By a queue, because a closer that is a fiber of
-            # a scheduler is parked then, and a closer that is not waits in its thread.
+            # A worker is using the descriptor for a fiber of a scheduler on another thread. A queue makes any closer wait: it
+            # parks a fiber that has a scheduler, and blocks the thread of any other fiber.
             queue = Thread::Queue.new
             queue.pop if scheduler.push_when_unused(io, queue)
           end
@@ -44,8 +43,8 @@ module Reactor
       end
     end
 
-    # Prepended to IO and BasicSocket. IO#close_read and #close_write do not call IO#close where they close a descriptor: one end
-    # of a pipe, one of the two pipes of IO.popen, a socket of which the other direction was closed before. So they tell the
+    # Prepended to IO and BasicSocket. IO#close_read and #close_write do not call IO#close when they close a descriptor: one end
+    # of a pipe, one of the two pipes of IO.popen, or a socket whose other direction is closed already. So they tell the
     # schedulers themselves.
     #
     # @api private
@@ -57,7 +56,7 @@ module Reactor
       def close_write = IOHalfClose.announced(self, false) { super }
 
       # @param io [IO]
-      # @param reading [Boolean] whether it is the half for reading
+      # @param reading [Boolean] whether it is the reading half
       # @yield closes it
       # @api private
       def self.announced(io, reading)
@@ -67,14 +66,14 @@ module Reactor
         end
         yield
       ensure
-        # After close_read an IO of two pipes has the descriptor of its writer.
+        # After close_read, an IO of two pipes has its writer's descriptor.
         is_other = number && (io.closed? || io.fileno != number)
         Schedulers.each { |scheduler| scheduler.replaced(io, true) } if is_other
       end
     end
 
-    # Prepended to BasicSocket on Windows, where a reader that waits is not told of the end of reading, and a read after it fails with
-    # Errno::ESHUTDOWN. It is the end of the stream instead, as on other systems.
+    # Prepended to BasicSocket on Windows, where a waiting reader is not told about a shutdown of reading, and later reads fail
+    # with Errno::ESHUTDOWN. The patch makes both see the end of the stream, as on other systems.
     #
     # @api private
     module SocketShutdown
@@ -101,10 +100,10 @@ module Reactor
       end
     end
 
-    # Prepended to IO. IO#reopen gives a descriptor number another file, of which the kernel tells those that poll the number
-    # nothing. So the schedulers of the Ractor are told. As in threads, a fiber that waits for an IO that is reopened with
-    # another IO gets IOError ("stream closed in another thread"). A wait goes on with the new file if the IO is
-    # reopened with a path. A wait in IO.select always does.
+    # Prepended to IO. IO#reopen gives the same descriptor another file, and the kernel does not tell those who poll it. So the
+    # patch tells the schedulers of the Ractor. As in threads, a fiber that waits for the IO gets IOError ("stream closed in
+    # another thread") if it is reopened with another IO, and waits for the new file if it is reopened with a path. A wait in
+    # IO.select continues in both cases.
     #
     # @api private
     module IOReopen

@@ -2,8 +2,8 @@
 
 module Reactor
   module Patches
-    # Prepended to IO on Windows. Without writev(2) Ruby collects what one call writes, a line and its end in `puts`, in its buffer, and
-    # writes that itself, without the hook: at a full pipe the thread would block.
+    # Prepended to IO on Windows. Without writev(2), Ruby collects the strings of one call (in `puts`, a line and its line end) in
+    # its buffer and writes the buffer without calling the hook, so a full pipe would block the thread.
     #
     # @api private
     module IOWrite

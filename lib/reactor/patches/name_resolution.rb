@@ -4,24 +4,24 @@ require_relative "../connect/happy_eyeballs"
 
 module Reactor
   module Patches
-    # Shared by the patches of Ruby's name-resolving methods. Each of them does what Ruby does if the current fiber has no
-    # scheduler of this library, or if it is given an address, which needs no resolver.
+    # Shared by the patches of Ruby's name-resolving methods. Each does what Ruby does if the current fiber has no scheduler of
+    # this library, or if it is given an address, which needs no resolver.
     #
-    # * A thread of its own calls the method, so the result and the errors are Ruby's.
-    # * TCPSocket.new and Socket.tcp take no thread for each call. Here {HappyEyeballs} connects them in the calling fiber.
+    # * A thread of its own calls the method, so results and errors are Ruby's.
+    # * TCPSocket.new and Socket.tcp need no thread per call: {HappyEyeballs} connects in the calling fiber.
     #
-    # If a subclass of the scheduler has an `address_resolve` of its own, Ruby asks it as ever. TCPSocket.new then does without
-    # Happy Eyeballs, which would not ask it.
+    # If a subclass of the scheduler overrides `address_resolve`, Ruby calls the override as usual. TCPSocket.new then does not
+    # use Happy Eyeballs, which would bypass the override.
     #
     # @api private
     module NameResolution
       class << self
-        # @return [Boolean] whether there is certainly nothing to resolve; cheap
+        # @return [Boolean] whether there is certainly nothing to resolve; a cheap check
         def nothing_to_resolve?(host, service)
           Fiber.current_scheduler.nil? || (SocketArguments.plain_address?(host) && SocketArguments.port?(service))
         end
 
-        # Runs the block, which is Ruby's method and waits for nothing but the resolver.
+        # Runs the block, which calls Ruby's method and waits for nothing but the resolver.
         #
         # @param host [Object] as the program gave it
         # @param service [Object] as the program gave it
@@ -31,9 +31,9 @@ module Reactor
           host.nil? || nothing_to_resolve?(host, service) ? Fiber.blocking(&) : on_thread(&)
         end
 
-        # Has a thread run what may wait for a nameserver. Virtual time stands still meanwhile.
+        # Runs on a thread what may wait for a nameserver. Virtual time stands still meanwhile.
         #
-        # @param waits [Boolean] whether it may
+        # @param waits [Boolean] whether it may wait
         def on_thread(waits = true, &)
           scheduler = Schedulers.current if waits
           return yield unless scheduler&.resolves?
@@ -43,10 +43,10 @@ module Reactor
         end
 
         # @param flags [Integer] of getnameinfo(3)
-        # @return [Boolean] whether they ask for the name of a host
+        # @return [Boolean] whether they request the name of a host
         def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
 
-        # @return [Boolean] whether code of another library has replaced one of these methods of Ruby's, as resolv-replace does
+        # @return [Boolean] whether another library has replaced one of these methods of Ruby's, as resolv-replace does
         def replaced?(owner, names)
           names.any? do |name|
             file, = owner.instance_method(name).source_location if owner.method_defined?(name) || owner.private_method_defined?(name)
@@ -116,15 +116,15 @@ module Reactor
         def getaddress(host) = NameResolution.resolve(host) { super }
       end
 
-      # Prepended to IPSocket: its methods may be asked for names.
+      # Prepended to IPSocket: its methods may look up host names.
       module IPSocketReverse
         def addr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
 
         def peeraddr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
       end
 
-      # Prepended to TCPSocket. The socket is of the class that was asked for, subclasses included: `initialize` does all the
-      # work, so a subclass may override it and call super, and `open` takes a block.
+      # Prepended to TCPSocket. Sockets have the class that was asked for, even a subclass: `initialize` does all the work, so a
+      # subclass may override it and call super, and `open` takes a block.
       module TCPSocketConnect
         def initialize(host, service, local_host = nil, local_service = nil, **options)
           direct = NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service) && !VM::WINDOWS
@@ -140,7 +140,7 @@ module Reactor
           NameResolution.on_thread { super(host, service, local_host, local_service, **options) }
         end
 
-        # Makes this object what Ruby would have made of it: the socket of that descriptor.
+        # Turns this object into what Ruby would have made: a socket for the connected descriptor.
         def self.assign(tcp_socket, connected)
           IO.instance_method(:initialize).bind_call(tcp_socket, connected.fileno, "r+b")
           connected.autoclose = false
@@ -162,7 +162,7 @@ module Reactor
 
         def send(message, flags, *rest) = rest.size == 2 ? UDPSocketAddress.resolve(*rest) { super } : super
 
-        # For an address of the wrong family Ruby asks the hook for other addresses. Without the hook it reports the error.
+        # Given an address of the wrong family, Ruby asks the hook for other addresses. Without the hook it reports the error.
         def self.resolve(host, port, &)
           return NameResolution.on_thread(&) unless NameResolution.nothing_to_resolve?(host, port)
 

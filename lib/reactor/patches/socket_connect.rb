@@ -4,7 +4,7 @@ require_relative "../connect/outcome"
 
 module Reactor
   module Patches
-    # Prepended to Socket on Windows, where a socket blocks at first, and with it the thread in connect(2).
+    # Prepended to Socket on Windows, where new sockets are in blocking mode, so connect(2) would block the thread.
     #
     # @api private
     module SocketConnect
@@ -16,15 +16,15 @@ module Reactor
       def connect(address)
         return super unless Schedulers.current
 
-        connect_nonblock(address) # without an exception it would return 0 for a socket that is connected
+        connect_nonblock(address) # with exception: false it would return 0 for a socket that is already connected
       rescue IO::WaitWritable
         wait_writable
         SocketConnect.raise_failure_of(self, address)
         0
       end
 
-      # Ruby's methods call it again when the socket is writable, to learn how the attempt has ended. On Windows that would begin
-      # another one.
+      # Ruby's methods call it again when the socket is writable, to learn the outcome of the attempt. On Windows, that call would
+      # start another attempt.
       #
       # @return [0, :wait_writable]
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler

@@ -2,16 +2,16 @@
 
 module Reactor
   module Patches
-    # What Ruby times by the system's clock, and not through the scheduler: the patches of Reactor::Testing.virtual_time. They
-    # do what Ruby does on a thread with real time.
+    # The patches of Reactor::Testing.virtual_time, for methods that use the system's clock instead of the scheduler. On a thread
+    # with real time they do what Ruby does.
     #
     # @api private
     module VirtualTime
-      # Raised where a wait has reached its virtual time limit.
+      # Raised when a wait reaches its virtual time limit.
       class Elapsed < Exception # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
       end
 
-      # unit of Process.clock_gettime => its nanoseconds, and whether it has a fraction
+      # unit of Process.clock_gettime => its length in nanoseconds, and whether results are Floats
       UNITS = Ractor.make_shareable({
         nanosecond: [1, false], microsecond: [1_000, false], millisecond: [1_000_000, false], second: [1_000_000_000, false],
         float_microsecond: [1_000, true], float_millisecond: [1_000_000, true], float_second: [1_000_000_000, true]
@@ -30,7 +30,7 @@ module Reactor
           Thread.current.thread_variable_set(KEY, clock)
         end
 
-        # @return [Boolean] whether a wait of this fiber takes virtual time
+        # @return [Boolean] whether waits of this fiber take virtual time
         def virtual? = !clock.nil? && !Fiber.current_scheduler.nil?
 
         # As {Testing.hold}.
@@ -42,11 +42,11 @@ module Reactor
           scheduler&.virtual_hold(false)
         end
 
-        # Runs the block, which waits, with a virtual time limit. After a wait Ruby itself looks at the real clock, and goes
-        # on waiting.
+        # Runs the block, which waits, with a virtual time limit. (Given the limit, Ruby itself would check the real clock after a
+        # wait, and continue to wait.)
         #
         # @param seconds [Numeric] a negative number counts as 0
-        # @return what the block returns; nil when the time is over
+        # @return what the block returns; nil when the time limit elapses
         def limit(seconds)
           own = Elapsed.new
           Fiber.scheduler.timeout_after(seconds, own) { yield }
@@ -54,8 +54,8 @@ module Reactor
           raise unless error.equal?(own)
         end
 
-        # @return [Integer, Float] as Process.clock_gettime converts
-        # @raise [ArgumentError] as there, if the unit is unknown
+        # @return [Integer, Float] the time in a unit of Process.clock_gettime
+        # @raise [ArgumentError] the unit is unknown
         def in_unit(nanoseconds, unit)
           divisor, float = UNITS.fetch(unit || :float_second) { raise ArgumentError, "unexpected unit: #{unit}" }
           float ? nanoseconds / divisor.to_f : nanoseconds / divisor

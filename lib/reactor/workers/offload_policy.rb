@@ -6,35 +6,36 @@ require_relative "pool"
 module Reactor
   # Decides whether an operation runs inline or on a worker.
   #
-  # A worker costs two thread switches, some 50 us. Most operations that Ruby offers to the scheduler (open, stat, each entry
-  # of a directory) take a few. So an operation runs inline if operations from the same place have been cheap.
+  # A worker costs two thread switches, about 50 us. Most operations that Ruby offers to the scheduler (open, stat, each directory
+  # entry) take only a few. So an operation runs inline if operations from the same place have been cheap.
   #
-  # The cost of a place is that of its last operation, or an eighth less than before if that is more. So an operation that is suddenly
-  # expensive blocks the loop once, and the next ones are not taken for cheap: after 10 ms it takes 30 operations of 5 us.
+  # The cost of a place is the duration of its last operation, or 7/8 of its previous cost if that is more. So a sudden expensive
+  # operation blocks the loop only once, and those after it run on workers for a while: after 10 ms, it takes 30 operations of 5
+  # us until they run inline again.
   #
   # @api private
   class OffloadPolicy
-    # The limit of workers if the scheduler is given none.
+    # The default limit of workers.
     WORKERS = [4, Etc.nprocessors].max
 
     POLICIES = %i[measured always never].freeze
 
-    # Seconds that an operation may take inline.
+    # The longest that an operation may take inline, in seconds.
     THRESHOLD = 200e-6
-    # Places kept at most. A place is an address of code or a name; addresses change when code is reloaded.
+    # The most places to keep. A place is a code address or a name, and addresses change when code is reloaded.
     MAX_PLACES = 4096
     private_constant :THRESHOLD, :MAX_PLACES
 
     # @param policy [Symbol] :measured, :always or :never
-    # @param workers [Integer] threads at most
-    # @raise [ArgumentError] the policy is unknown; fewer than one worker
-    # @raise [TypeError] workers is no Integer
+    # @param workers [Integer] maximum number of threads
+    # @raise [ArgumentError] the policy is unknown; workers is below 1
+    # @raise [TypeError] workers is not an Integer
     def initialize(policy, workers)
       raise ArgumentError, "unknown policy #{policy.inspect} (known: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
       raise TypeError, "workers must be an Integer, not #{workers.class}" unless Integer === workers
       raise ArgumentError, "workers must be at least 1, not #{workers}" unless workers.positive?
 
-      # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.
+      # Outside the main Ractor, Ruby 3.4 crashed in half the runs when another fiber got control during a blocking operation.
       @may_switch = Ractor.current.equal?(Ractor.main)
       @policy = @may_switch ? policy : :never
       @workers = WorkerPool.new(workers)
@@ -49,26 +50,27 @@ module Reactor
 
     # Runs the work, inline or on a worker.
     #
-    # @param place [Object] where it comes from
+    # @param place [Object] identifies where the work comes from
     # @param work [#call]
     # @return what the work returns
     def call(place, work)
       if @policy == :never || (@policy == :measured && @costs.fetch(place, Float::INFINITY) <= THRESHOLD)
         @inline += 1
-        # In a blocking fiber, or Ruby would offer the same operation again.
+        # In a blocking fiber, because otherwise Ruby would offer the same operation again.
         measure(place) { Fiber.blocking { work.call } }
       else
         run_on_worker { measure(place) { work.call } }
       end
     end
 
-    # Runs the block on a worker; inline if there is none and none can be started.
+    # Runs the block on a worker, or inline if there is none and none can be started.
     def run_on_worker(&work)
       @on_worker += 1
       @workers.run(-> { run_inline(work) }, &work)
     end
 
-    # Runs the block, which may wait for ever, on a thread of its own. The thread ends with the block, and counts for no limit.
+    # Runs the block, which may wait forever, on a new thread. The thread ends with the block, and does not count towards the
+    # limit.
     def run_on_own_thread(otherwise = nil, &)
       @on_worker += 1
       @own_threads[pool = WorkerPool.new(1)] = true
@@ -81,7 +83,7 @@ module Reactor
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
     def stats = { offload_inline: @inline, offload_on_worker: @on_worker, offload_threads: pools.sum(&:size) }
 
-    # Asks all threads to end; none begins any more.
+    # Asks all threads to end. No new ones start.
     def stop = pools.each(&:stop)
 
     # Waits for the end of all threads.
@@ -100,7 +102,7 @@ module Reactor
       @costs[place] = [Clock.now - start, @costs.fetch(place, 0) * 0.875].max
     end
 
-    # For want of a worker.
+    # Called when there is no worker.
     def run_inline(work)
       @on_worker -= 1
       @inline += 1

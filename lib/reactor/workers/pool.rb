@@ -1,18 +1,17 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
-  # meanwhile.
+  # Ruby threads for work that blocks or computes with the GVL released and has no non-blocking form. The fiber that requests the
+  # work is parked meanwhile.
   #
-  # The first thread starts with the first job, and there are never more than the limit. A fiber has at most one job here, so
-  # the queue has at most as many jobs as there are fibers. If a fiber is interrupted before its job has begun, it takes the
-  # job back. If the job has begun, the worker is interrupted, and the fiber leaves when the job has ended, because the job may
-  # refer to memory on the fiber's stack.
+  # Threads start on demand, up to the limit. A fiber has at most one job here, so the queue never has more jobs than there are
+  # fibers. When a fiber is interrupted before its job has started, it withdraws the job. If the job has started, the worker is
+  # interrupted, and the fiber leaves once the job has ended, because the job may refer to memory on the fiber's stack.
   #
-  # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber. Of what the job sets on the
-  # thread, only thread variables stay for the next one.
+  # A worker has no fiber storage of its own, but during a job a copy of the storage of the job's fiber. Of what a job sets on the
+  # thread, only thread variables remain for the next job.
   #
-  # A worker goes on after an error of its job, and after one that another thread raises in it between two jobs. A worker that is killed
+  # A worker survives an error in its job, and an error that another thread raises in it between two jobs. A worker that is killed
   # is replaced.
   #
   # @api private
@@ -22,22 +21,22 @@ module Reactor
     end
     private_constant :Cancelled
 
-    # One piece of work: from the fiber that wants it to the worker that runs it, and back. It has no Mutex, because a trap
-    # handler may wait for a job, and a Mutex cannot be locked there.
+    # A piece of work on its way from a fiber to a worker and back. It uses no Mutex, because a trap handler may wait for a job,
+    # and cannot lock one.
     class Job
       def initialize(work)
         @work = work
         @process = Process.pid
         @storage = Fiber.current.storage # a copy
         @queued_at = Clock.real
-        @claim = Thread::Queue.new([true]) # the worker that takes it runs the job, or else the fiber drops it
-        @end = Thread::Queue.new # closed when the job is over
+        @claim = Thread::Queue.new([true]) # whoever takes it, a worker runs the job or the fiber drops it
+        @end = Thread::Queue.new # closed when the job has ended
       end
 
-      # Called by the fiber: what the work returns, or raises. The end of the program kills all threads at once. If that of the fiber ends,
-      # its fibers are cancelled first: in one turn it asks them to end, and the next one may be theirs.
+      # Called by the fiber. Returns what the work returns, or raises what it raises. When the program ends, all threads are killed
+      # at once; if this thread is ending too, waits two turns, so that the fiber is cancelled before it gets the worker's error.
       def value
-        wait_until_over
+        wait_until_ended
         return @value unless @error
 
         2.times { sleep 0 } if @killed && Thread.current.status == "aborting"
@@ -50,21 +49,21 @@ module Reactor
         run if claim?
       end
 
-      # Whether its worker takes no other one: in a child that the work has forked; and if it has raised IOError, because before
-      # Ruby 4.0 the close of an IO that this thread has read may return only when the thread has ended.
+      # Whether its worker takes no further job: in a child that the work has forked; and after an IOError, because before Ruby
+      # 4.0 the close of an IO that this thread has read may return only once the thread has ended.
       def last? = forked_child? || IOError === @error
 
-      # Called by the fiber: no worker is to run it.
+      # Called by the fiber to keep workers from running it.
       #
-      # @return [Boolean] whether none has begun
+      # @return [Boolean] whether no worker has started it
       def drop = claim? && !!@end.close
 
-      # @return [Float] the time when it was made
+      # @return [Float] when it was made
       attr_reader :queued_at
 
       private
 
-      # Whether neither a worker nor the fiber had it.
+      # Whether neither a worker nor the fiber had claimed it before.
       def claim?
         @claim.pop(true)
       rescue ThreadError
@@ -86,12 +85,12 @@ module Reactor
         Thread.pass until @settled || !@cancelled
       end
 
-      # Whether the work has forked, and this is the child.
+      # Whether the work has forked, and this is the child process.
       def forked_child? = @process != Process.pid
 
-      # However often the fiber is interrupted, it leaves only when the job is over, by the last error. Errors come in a loop,
-      # because thousands of them may come, and each nested frame takes some of the fiber's stack. A kill is not repeated.
-      def wait_until_over
+      # However often the fiber is interrupted, it leaves only once the job has ended, with the last error. Errors are handled in
+      # a loop, because there may be thousands, and nested frames would use up the fiber's stack. A kill occurs only once.
+      def wait_until_ended
         error = nil
         until @end.closed?
           begin
@@ -106,13 +105,13 @@ module Reactor
           begin
             cancel
           ensure
-            wait_until_over
+            wait_until_ended
           end
         end
       end
 
-      # A worker that ends the job meanwhile waits until this is settled, and ignores the interrupt: see {WorkerPool#next_job}. Otherwise it
-      # would hit the next job.
+      # If a worker ends the job meanwhile, it waits until this is settled, and then ignores the interrupt, which would otherwise
+      # hit the next job: see {WorkerPool#next_job}.
       def cancel
         return if @cancelled || drop
 
@@ -127,7 +126,7 @@ module Reactor
     NAME = "reactor worker"
     private_constant :NAME
 
-    # @param limit [Integer] threads at most
+    # @param limit [Integer] maximum number of threads
     def initialize(limit)
       @limit = limit
       @jobs = Thread::Queue.new
@@ -138,7 +137,7 @@ module Reactor
     # @return [Histogram] how long jobs were queued
     attr_reader :queue_times
 
-    # @return [Integer] threads there are
+    # @return [Integer] number of live threads
     def size = @threads.count(&:alive?)
 
     # Has a worker run the block. The calling fiber is parked meanwhile.
@@ -159,10 +158,10 @@ module Reactor
       job.value
     end
 
-    # Takes no more jobs: each worker ends when it finds none.
+    # Accepts no more jobs: each worker ends when the queue is empty.
     def finish = @jobs.close
 
-    # Asks all workers to end. They are idle, unless fibers were abandoned.
+    # Kills all workers. They are idle, unless fibers were abandoned.
     def stop
       finish
       @threads.dup.each(&:kill)
@@ -179,7 +178,7 @@ module Reactor
 
       @threads << Thread.new { Thread.handle_interrupt(Object => :never) { run_jobs } }
     rescue ThreadError
-      raise if @threads.empty? # otherwise the workers there are run it later
+      raise if @threads.empty? # otherwise an existing worker will run the job
     end
 
     def run_jobs
@@ -191,7 +190,7 @@ module Reactor
       start_worker_if_needed unless @jobs.empty?
     end
 
-    # A method of its own, so that an idle worker keeps no job alive.
+    # A separate method, so that an idle worker keeps no job alive.
     #
     # @return [Boolean] whether there may be another one
     def run_next_job(priority)
@@ -202,21 +201,21 @@ module Reactor
       !job.last?
     end
 
-    # Undoes what the last job has set, and drops the storage of the fiber which happened to start the thread. Thread variables
-    # stay: they are for what lives as long as the thread, such as a connection.
+    # Undoes what the last job has set, and drops the storage inherited from the fiber that happened to start the thread. Thread
+    # variables remain, for what should live as long as the thread, such as a connection.
     def reset(thread, priority)
       VM.replace_storage(nil)
       thread.keys.each { |key| thread[key] = nil }
-      thread.name = NAME unless NAME == thread.name # costs a system call
+      thread.name = NAME unless NAME == thread.name # setting it costs a system call
       thread.priority = priority
       thread.report_on_exception = thread.abort_on_exception = false
     end
 
-    # Interrupts take effect here, where the worker has no job.
+    # Lets interrupts take effect here, while the worker has no job.
     def next_job
       Thread.handle_interrupt(Object => :immediate) { nil }
       Thread.handle_interrupt(Object => :on_blocking) { @jobs.pop }
-    rescue Exception # rubocop:disable Lint/RescueException -- raised by another thread; the worker belongs to the pool
+    rescue Exception # rubocop:disable Lint/RescueException -- other threads have no business raising in a worker
       retry
     end
   end
