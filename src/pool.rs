@@ -115,9 +115,9 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Full => formatter.write_str("the queue of the pool is full"),
+            Refused::Full => formatter.write_str("the pool's queue is full"),
             Refused::Foreign => formatter.write_str("the pool belongs to the parent process"),
-            Refused::NoThread(error) => write!(formatter, "no thread for the pool: {error}"),
+            Refused::NoThread(error) => write!(formatter, "cannot start a pool thread: {error}"),
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn unsupported(reason: &'static str) -> io::Error {
 /// ```
 pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Interest>> {
     if interest.is_priority() {
-        return Err(unsupported("urgent data cannot be polled for on Windows"));
+        return Err(unsupported("Windows cannot poll for urgent data"));
     }
     let mut events = 0;
     if interest.is_readable() {

@@ -90,7 +90,7 @@ module Reactor
       # The root fiber, which is blocking, runs on behalf of none: @owners may name the one that had control before.
       return unless enter && (interrupts? || [fiber, (@owners[fiber] unless fiber.blocking?)].any? { |each| @live.key?(each) })
 
-      raise FiberError, "a fiber cannot wait for the end of its own scheduler"
+      raise FiberError, "a fiber cannot wait for its own scheduler to end"
     end
 
     # Called by Ruby 4.0 and later inside long operations: lets the other ready fibers run first.

@@ -185,7 +185,7 @@ module Reactor
     # @raise [TypeError] it is no exception object, or the other is neither a fiber nor can it raise
     def fiber_interrupt(fiber, exception)
       raise TypeError, "exception object expected" unless Exception === exception
-      raise TypeError, "a fiber, or an object that responds to raise, expected" unless Fiber === fiber || defined?(fiber.raise)
+      raise TypeError, "expected a fiber or an object that responds to raise" unless Fiber === fiber || defined?(fiber.raise)
       return false if closed?
 
       if Fiber === fiber

@@ -55,7 +55,9 @@ module Reactor
     # not know that another one writes for it.
     def check_directions(io, events)
       reads, writes = events.anybits?(IO::READABLE | IO::PRIORITY), events.anybits?(IO::WRITABLE)
-      raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time" if reads && writes && io.pid
+      if reads && writes && io.pid
+        raise ArgumentError, "this IO has separate descriptors for reading and writing: watch one direction at a time"
+      end
 
       Fiber.blocking do
         io.wait_readable(0) if reads

@@ -167,7 +167,7 @@ impl Sources {
 
 fn translate(interest: Interest) -> io::Result<mio::Interest> {
     if interest.is_priority() {
-        return Err(unsupported("urgent data cannot be waited for on Windows"));
+        return Err(unsupported("Windows cannot wait for urgent data"));
     }
     Ok(match (interest.is_readable(), interest.is_writable()) {
         (true, true) => mio::Interest::READABLE.add(mio::Interest::WRITABLE),

@@ -47,7 +47,9 @@ impl Ring {
         }
         // Without it, the ring has no advantage over epoll.
         if !probe.is_supported(opcode::Send::CODE) {
-            return Err(Unavailable::because("this kernel's io_uring cannot send"));
+            return Err(Unavailable::because(
+                "this kernel's io_uring does not support send",
+            ));
         }
         Ok(Self {
             ring: ManuallyDrop::new(ring),

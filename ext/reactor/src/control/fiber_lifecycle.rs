@@ -71,7 +71,7 @@ impl HookScope<'_> {
         let has_scheduled_owner = !is_blocking() && fibers.has_scheduled_owner(self.slot);
         if has_scheduled_owner || fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
-                "a fiber cannot wait for the end of its own scheduler",
+                "a fiber cannot wait for its own scheduler to end",
             ));
         }
         Ok(())

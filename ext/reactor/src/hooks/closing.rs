@@ -268,7 +268,7 @@ pub fn fiber_interrupt(
         .ok_or_else(|| Error::new(ruby.exception_type_error(), "exception object expected"))?
         .as_value();
     if !is_fiber(fiber) && !fiber.respond_to("raise", false)? {
-        let message = "a fiber, or an object that responds to raise, expected";
+        let message = "expected a fiber or an object that responds to raise";
         return Err(Error::new(ruby.exception_type_error(), message));
     }
     if this.is_closed() {

@@ -87,7 +87,7 @@ pub fn block_of(this: Obj<Scheduler>, fiber: Value) -> Option<Value> {
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     let trace = &mut this.state_mut().trace;
     if trace.is_some() {
-        return Err(runtime_error("this scheduler is being traced already"));
+        return Err(runtime_error("this scheduler is already being traced"));
     }
     *trace = Some(Box::new(Trace::new(limit)));
     Ok(())
@@ -123,7 +123,7 @@ pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RAr
 pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
     let settle = convert::interval(settle)?;
     if !this.state_mut().event_loop.freeze_clock(settle) {
-        let message = "this scheduler is closed, or its time is virtual already";
+        let message = "this scheduler is closed or already uses virtual time";
         return Err(runtime_error(message));
     }
     Ok(())

@@ -68,7 +68,7 @@ fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
     }
     match (reads, writes) {
         (true, true) if io.descriptor()? != writer.descriptor()? => Err(argument_error(
-            "this IO reads and writes by two descriptors: one direction at a time",
+            "this IO has separate descriptors for reading and writing: watch one direction at a time",
         )),
         (false, _) => Ok(writer),
         (true, _) => Ok(io),

@@ -139,7 +139,7 @@ pub fn kill(fiber: ObjectRef) -> Error {
     // back to it, so switching to an empty fiber does it.
     match killed.and_then(|_| switch_to_empty_fiber()) {
         Err(error) => error,
-        Ok(()) => unreachable!("a killed fiber does not go on"),
+        Ok(()) => unreachable!("a killed fiber does not continue"),
     }
 }
 
