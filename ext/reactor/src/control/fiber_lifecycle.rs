@@ -68,8 +68,8 @@ impl HookScope<'_> {
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
         let fibers = &self.scheduler.state().fibers;
         // The root fiber, which is blocking, runs for no other fiber: its record may name the one that was running before.
-        let has_scheduled_owner = !is_blocking() && fibers.has_scheduled_owner(self.slot);
-        if has_scheduled_owner || fibers.is_scheduled(self.slot) {
+        let has_scheduled_resumer = !is_blocking() && fibers.has_scheduled_resumer(self.slot);
+        if has_scheduled_resumer || fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
                 "a fiber cannot wait for its own scheduler to end",
             ));

@@ -12,7 +12,7 @@ impl Scheduler {
     pub fn before_timeout(&self, slot: Slot) {
         let may_begin_in_handler = self.state().fibers[slot].may_begin_in_handler();
         if may_begin_in_handler && self.runs_in_handler() {
-            self.state_mut().cover_code_unless_owners(slot);
+            self.state_mut().cover_code_unless_resumers(slot);
         }
     }
 

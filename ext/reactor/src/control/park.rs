@@ -26,8 +26,8 @@ impl Scheduler {
         slot: Slot,
         poll: impl Fn(&Self, Slot) -> Result<Option<WakeCause>, Error>,
     ) -> Result<WakeCause, Error> {
-        let (wait, may_concern_owner) = self.state_mut().before_park(slot);
-        let result = match self.look_at_owner(slot, may_concern_owner) {
+        let (wait, may_concern_resumer) = self.state_mut().before_park(slot);
+        let result = match self.check_resumer(slot, may_concern_resumer) {
             Ok(()) => self.run_others_until(slot, poll),
             Err(error) => Err(error),
         };

@@ -63,12 +63,12 @@ impl Scheduler {
         is_unborn
     }
 
-    /// Before a wait, if [`State::may_concern_owner`]: checks whether a kill or timeout of the fiber's resumer affects the
+    /// Before a wait, if [`State::may_concern_resumer`]: checks whether a kill or timeout of the fiber's resumer affects the
     /// wait.
     ///
-    /// [`State::may_concern_owner`]: reactor_scheduler::state::State::may_concern_owner
-    pub fn look_at_owner(&self, slot: Slot, may_concern_owner: bool) -> Result<(), Error> {
-        if may_concern_owner {
+    /// [`State::may_concern_resumer`]: reactor_scheduler::state::State::may_concern_resumer
+    pub fn check_resumer(&self, slot: Slot, may_concern_resumer: bool) -> Result<(), Error> {
+        if may_concern_resumer {
             return self.look_for_timeout_and_kill(slot);
         }
         Ok(())
@@ -79,7 +79,7 @@ impl Scheduler {
         let (has_timeout, may_be_killed) = {
             let state = self.state();
             (
-                state.may_have_timeout_of_owner(slot),
+                state.may_have_timeout_of_resumer(slot),
                 state.may_be_killed(slot),
             )
         };

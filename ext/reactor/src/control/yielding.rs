@@ -33,9 +33,9 @@ impl Scheduler {
     /// Runs the fibers queued before this one, whose wait has already ended.
     fn run_queued(&self, wait: Token, polls: bool) -> Result<(), Error> {
         let slot = wait.index();
-        let may_concern_owner = self.state().may_concern_owner(slot);
+        let may_concern_resumer = self.state().may_concern_resumer(slot);
         let result = self
-            .look_at_owner(slot, may_concern_owner)
+            .check_resumer(slot, may_concern_resumer)
             .and_then(|()| {
                 if polls {
                     self.turn(slot, false)

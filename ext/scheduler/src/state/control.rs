@@ -19,7 +19,7 @@ pub struct Control {
     /// The running fiber, as far as the scheduler switched to it.
     pub running: Option<Slot>,
     /// If the scheduler did not create the running fiber: the fiber for which it runs, or ran last.
-    pub owner: Option<FiberId>,
+    pub resumer: Option<FiberId>,
     /// Some fiber may have been killed without the hooks noticing.
     pub kill_suspected: bool,
     /// The fiber that the VM resumes when a fiber ends. It waits in `fiber` or `drain`, and was not created by the

@@ -86,7 +86,7 @@ pub struct FiberRecord {
     /// The last number assigned. Waits in the strand have earlier ones.
     pub(super) last_number: u32,
     /// The fiber for which this one runs: it resumed this one, directly or through others. `None` for the scheduler's own.
-    pub(super) owner: Option<FiberId>,
+    pub(super) resumer: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
     /// An expired timeout may be due in the innermost wait; [`FiberTable::due_timeout`] checks.
@@ -131,7 +131,7 @@ impl FiberRecord {
             born: number,
             wait: Wait::running(number),
             last_number: number,
-            owner: None,
+            resumer: None,
             queued: false,
             may_time_out: false,
             may_have_late_timeout: false,
@@ -391,7 +391,8 @@ impl FiberRecord {
             |entry| matches!(entry, StrandEntry::Timeout(timeout) if timeout.is_collectable),
         );
         let has_only_these = hooks > 0 && timeouts.count() == hooks as usize;
-        (has_only_these && self.is_suspended() && self.owner.is_some()).then_some(rare.fiber_number)
+        (has_only_these && self.is_suspended() && self.resumer.is_some())
+            .then_some(rare.fiber_number)
     }
 }
 

@@ -77,22 +77,22 @@ impl State {
     #[cold]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
-        let owner = before.map_or(self.control.owner, |before| Some(self.fibers.id(before)));
-        self.fibers.set_owner(slot, owner);
-        self.note_owner(slot);
+        let resumer = before.map_or(self.control.resumer, |before| Some(self.fibers.id(before)));
+        self.fibers.set_resumer(slot, resumer);
+        self.note_control(slot);
     }
 
     /// Called when this fiber has control. Fibers created by the scheduler run for themselves, so nothing is recorded for
     /// them.
-    fn note_owner(&mut self, slot: Slot) {
+    fn note_control(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
-            self.note_owner_of(slot);
+            self.note_foreign_control(slot);
         }
     }
 
     #[cold]
-    fn note_owner_of(&mut self, slot: Slot) {
-        self.control.owner = Some(self.fibers.owner_or_self(slot));
+    fn note_foreign_control(&mut self, slot: Slot) {
+        self.control.resumer = Some(self.fibers.resumer_or_self(slot));
     }
 
     /// Begins a hook in this fiber of a forked child, where the scheduler is only a list of waits.
@@ -131,7 +131,7 @@ impl State {
     // --- parking -------------------------------------------------------------------------------------------------
 
     /// Called when the fiber has begun a wait and gives up control. Returns the wait's token and
-    /// [`State::may_concern_owner`].
+    /// [`State::may_concern_resumer`].
     pub fn before_park(&mut self, slot: Slot) -> (Token, bool) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
@@ -139,15 +139,15 @@ impl State {
         record.wait.parked_at = clock;
         let (wait, is_scheduled) = (Token::new(slot, record.wait.number), record.is_scheduled);
         self.trace_event(TraceEvent::Park, slot);
-        let may_concern_owner =
+        let may_concern_resumer =
             self.may_be_killed(slot) || (!is_scheduled && self.before_park_of_foreign(slot));
-        (wait, may_concern_owner)
+        (wait, may_concern_resumer)
     }
 
     #[cold]
     fn before_park_of_foreign(&mut self, slot: Slot) -> bool {
-        self.fibers.note_indirect_owner(slot);
-        self.may_have_timeout_of_owner(slot)
+        self.fibers.note_indirect_resumer(slot);
+        self.may_have_timeout_of_resumer(slot)
     }
 
     /// Called when the fiber continues.
@@ -161,7 +161,7 @@ impl State {
     /// Called before control goes to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
         self.control.running = Some(to);
-        self.note_owner(to);
+        self.note_control(to);
         self.counters.switches += 1;
     }
 
@@ -171,7 +171,7 @@ impl State {
     pub fn on_resumed(&mut self, slot: Slot) {
         let left = self.control.resume(slot);
         self.fibers.expect(slot);
-        self.note_owner(slot);
+        self.note_control(slot);
         self.trace_event(TraceEvent::Control, slot);
         if let Some(left) = left {
             self.queue_left(left);
@@ -188,9 +188,9 @@ impl State {
     }
 
     /// Whether the fiber may have been killed without the hooks noticing, or may wait inside a timeout of its resumer.
-    pub fn may_concern_owner(&self, slot: Slot) -> bool {
+    pub fn may_concern_resumer(&self, slot: Slot) -> bool {
         self.may_be_killed(slot)
-            || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
+            || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_resumer(slot))
     }
 
     // --- starting and ending -------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ impl FiberTable {
         if self[slot].is_vacant() {
             return;
         }
-        self.leave_owner(slot);
+        self.leave_resumer(slot);
         let vacant = FiberRecord::vacant(self[slot].last_number.wrapping_add(1));
         let record = std::mem::replace(&mut self[slot], vacant);
         let address = record.fiber.address();
@@ -182,8 +182,9 @@ impl FiberTable {
     }
 
     /// Whether the scheduler created the fiber for which this one runs.
-    pub fn has_scheduled_owner(&self, slot: Slot) -> bool {
-        self.owner(slot).is_some_and(|owner| owner.is_scheduled)
+    pub fn has_scheduled_resumer(&self, slot: Slot) -> bool {
+        self.resumer(slot)
+            .is_some_and(|resumer| resumer.is_scheduled)
     }
 
     // --- waits ---------------------------------------------------------------------------------------------------
@@ -378,7 +379,7 @@ impl Hasher for AddressHasher {
     }
 }
 
-mod owners;
+mod resumers;
 mod strands;
 
 #[cfg(test)]

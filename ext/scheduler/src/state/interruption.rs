@@ -48,17 +48,17 @@ impl State {
 
     /// Whether a timeout of the fiber waiting for this one may be around its wait, judging by the number of hooks.
     #[cold]
-    pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
-        let owner = self.fibers.owner(slot);
+    pub fn may_have_timeout_of_resumer(&self, slot: Slot) -> bool {
+        let resumer = self.fibers.resumer(slot);
         !self.fibers[slot].is_in_handler()
-            && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_in_handler())
+            && resumer.is_some_and(|resumer| resumer.active_hooks > 0 && !resumer.is_in_handler())
     }
 
     /// Like `FiberTable::cover_code`, unless the fiber waiting for this one is already known to be in the handler.
     #[cold]
-    pub fn cover_code_unless_owners(&mut self, slot: Slot) {
-        let owner = self.fibers.owner(slot);
-        if owner.is_none_or(|owner| !owner.is_in_handler()) {
+    pub fn cover_code_unless_resumers(&mut self, slot: Slot) {
+        let resumer = self.fibers.resumer(slot);
+        if resumer.is_none_or(|resumer| !resumer.is_in_handler()) {
             self.fibers.cover_code(slot);
         }
     }
@@ -220,16 +220,16 @@ impl State {
 
     #[cold]
     fn is_kill_suspected(&self, slot: Slot) -> bool {
-        let owner = self.fibers.owner_or_self(slot).index();
-        !self.fibers[slot].is_killed && self.fibers[owner].is_kill_suspected
+        let resumer = self.fibers.resumer_or_self(slot).index();
+        !self.fibers[slot].is_killed && self.fibers[resumer].is_kill_suspected
     }
 
     /// Records that an exception from the VM reached this fiber. Its resumer may have been killed.
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
-            let owner = self.fibers.owner_or_self(slot).index();
+            let resumer = self.fibers.resumer_or_self(slot).index();
             self.control.kill_suspected = true;
-            self.fibers[owner].is_kill_suspected = true;
+            self.fibers[resumer].is_kill_suspected = true;
         }
     }
 

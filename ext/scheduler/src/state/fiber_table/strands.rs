@@ -137,7 +137,7 @@ impl FiberTable {
         timeout.progress = TimeoutProgress::Expired;
         home.may_time_out = true;
         let raising = match is_suspended {
-            true => self.owner_or_self(token.index()),
+            true => self.resumer_or_self(token.index()),
             false => self.id(token.index()),
         };
         let slot = raising.index();
@@ -221,10 +221,10 @@ impl FiberTable {
     }
 
     /// Called when a fiber is about to park: its resumer may have an expired timeout that it has not raised.
-    pub fn note_indirect_owner(&mut self, slot: Slot) {
-        let owner = self.owner(slot);
-        if owner.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {
-            self.note_indirect(self.owner_or_self(slot));
+    pub fn note_indirect_resumer(&mut self, slot: Slot) {
+        let resumer = self.resumer(slot);
+        if resumer.is_some_and(|resumer| resumer.may_time_out && resumer.is_suspended()) {
+            self.note_indirect(self.resumer_or_self(slot));
         }
     }
 }

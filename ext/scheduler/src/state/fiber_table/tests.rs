@@ -87,7 +87,7 @@ fn a_fiber_that_waits_for_what_a_trap_handler_has_resumed_gets_no_control() {
     let slot = fibers.insert(ObjectRef::new(0x1000), true);
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
     let wait = fibers.begin_wait(slot, BLOCK);
-    fibers.set_owner(enumerator, Some(fibers.id(slot)));
+    fibers.set_resumer(enumerator, Some(fibers.id(slot)));
     let inner = fibers.begin_wait(enumerator, BLOCK);
     assert!(fibers.wake(wait, WakeCause::Elapsed));
     assert_eq!(None, fibers.take_queued(wait));
@@ -103,9 +103,9 @@ fn a_fiber_gets_control_if_what_a_trap_handler_has_resumed_waits_no_more() {
     let fiber = ObjectRef::new(0x1000);
     let slot = fibers.insert(fiber, true);
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
-    fibers.set_owner(enumerator, Some(fibers.id(slot)));
+    fibers.set_resumer(enumerator, Some(fibers.id(slot)));
     let wait = fibers.begin_wait(slot, BLOCK);
-    fibers.set_owner(enumerator, None);
+    fibers.set_resumer(enumerator, None);
     assert!(fibers.wake(wait, WakeCause::Elapsed));
     assert_eq!(Some(fiber), fibers.take_queued(wait));
 }

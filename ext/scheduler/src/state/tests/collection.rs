@@ -7,12 +7,12 @@ use reactor::Token;
 use super::{ERROR, NIL, end_wait, fiber, open, order, scheduled};
 use crate::state::{State, fiber::Slot, object_ref::ObjectRef};
 
-/// An Enumerator's fiber with this number, suspended inside a timeout. It has yielded to the fiber in `owner`.
-fn suspended(state: &mut State, owner: usize, number: usize) -> (Slot, Token) {
+/// An Enumerator's fiber with this number, suspended inside a timeout. It has yielded to the fiber in `resumer`.
+fn suspended(state: &mut State, resumer: usize, number: usize) -> (Slot, Token) {
     let slot = state.enter(fiber(number)).unwrap().slot;
     let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(3600)));
     state.set_collectable(timeout, number as u64);
-    goes_on(state, owner);
+    goes_on(state, resumer);
     (slot, timeout)
 }
 
@@ -23,7 +23,7 @@ fn goes_on(state: &mut State, number: usize) {
 }
 
 /// A running fiber created by the scheduler, and its number.
-fn owner(state: &mut State) -> usize {
+fn resumer(state: &mut State) -> usize {
     scheduled(state, 9);
     goes_on(state, 9);
     9
@@ -52,10 +52,10 @@ fn timers(state: &State) -> u64 {
 #[test]
 fn a_fiber_suspended_inside_a_timeout_is_not_kept() {
     let (mut state, _script) = open();
-    let owner = owner(&mut state);
-    suspended(&mut state, owner, 1);
+    let resumer = resumer(&mut state);
+    suspended(&mut state, resumer, 1);
     assert!(!keeps(&state, fiber(1)));
-    assert!(keeps(&state, fiber(owner)) && keeps(&state, ERROR));
+    assert!(keeps(&state, fiber(resumer)) && keeps(&state, ERROR));
     assert_eq!(1, state.fiber_rows().len(), "observers do not see it");
     assert_eq!(1, timers(&state));
 }
@@ -63,7 +63,7 @@ fn a_fiber_suspended_inside_a_timeout_is_not_kept() {
 #[test]
 fn a_fiber_inside_a_timeout_is_kept_while_it_has_control() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, _) = suspended(&mut state, number, 1);
     state.before_switch(slot);
     assert!(keeps(&state, fiber(1)));
@@ -73,7 +73,7 @@ fn a_fiber_inside_a_timeout_is_kept_while_it_has_control() {
 #[test]
 fn a_hook_in_the_fiber_itself_keeps_it_until_the_hook_ends() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, _) = suspended(&mut state, number, 1);
     let entered = state.enter(fiber(1)).unwrap();
     assert!(entered.is_new && entered.slot == slot);
@@ -93,7 +93,7 @@ fn a_hook_in_the_fiber_itself_keeps_it_until_the_hook_ends() {
 #[test]
 fn another_fiber_at_the_address_of_a_collected_one_gets_a_record_of_its_own() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, timeout) = suspended(&mut state, number, 1);
     assert_eq!(slot, state.enter(fiber(1)).unwrap().slot);
     let later = state.enter_collectable(slot, fiber(1), false);
@@ -108,7 +108,7 @@ fn another_fiber_at_the_address_of_a_collected_one_gets_a_record_of_its_own() {
 #[test]
 fn a_scheduled_fiber_at_the_address_of_a_collected_one_is_found() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, timeout) = suspended(&mut state, number, 1);
     assert_eq!(Some(slot), state.fibers.find(fiber(1)));
     let later = scheduled(&mut state, 1);
@@ -120,7 +120,7 @@ fn a_scheduled_fiber_at_the_address_of_a_collected_one_is_found() {
 #[test]
 fn a_collected_fiber_leaves_neither_record_nor_timer() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, outer) = suspended(&mut state, number, 1);
     assert_eq!(slot, state.enter(fiber(1)).unwrap().slot);
     state.enter_collectable(slot, fiber(1), true);
@@ -142,7 +142,7 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
 // The rest
 
 #[test]
-fn a_fiber_without_an_owner_is_kept_because_it_raises_its_timeouts_itself() {
+fn a_fiber_without_a_resumer_is_kept_because_it_raises_its_timeouts_itself() {
     let (mut state, _script) = open();
     let slot = state.enter(fiber(1)).unwrap().slot;
     let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
@@ -155,9 +155,9 @@ fn a_fiber_without_an_owner_is_kept_because_it_raises_its_timeouts_itself() {
 }
 
 #[test]
-fn the_owner_of_a_fiber_that_is_not_kept_raises_its_timeout() {
+fn the_resumer_of_a_fiber_that_is_not_kept_raises_its_timeout() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let own = state.fibers.find(fiber(number)).unwrap();
     suspended(&mut state, number, 1);
     assert!(state.event_loop.freeze_clock(Duration::ZERO));
@@ -171,7 +171,7 @@ fn the_owner_of_a_fiber_that_is_not_kept_raises_its_timeout() {
 #[test]
 fn a_timeout_whose_block_has_ended_does_not_end_with_the_fiber() {
     let (mut state, _script) = open();
-    let number = owner(&mut state);
+    let number = resumer(&mut state);
     let (slot, timeout) = suspended(&mut state, number, 1);
     state.enter(fiber(1)).unwrap();
     state.enter_collectable(slot, fiber(1), true);

@@ -154,29 +154,29 @@ fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired()
 }
 
 #[test]
-fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_owner() {
+fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_resumer() {
     let (mut state, _script) = open();
-    let owner = scheduled(&mut state, 1);
+    let resumer = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
     let enumerator = state.enter(fiber(2)).unwrap().slot;
     state.begin_timeout(enumerator, (ERROR, NIL), Some(Duration::ZERO));
     state.enter(fiber(1)).unwrap(); // it continues, and waits
-    block(&mut state, owner);
+    block(&mut state, resumer);
     state.enter(fiber(1)).unwrap();
-    block(&mut state, owner);
+    block(&mut state, resumer);
     state.poll_once().unwrap();
-    assert_eq!(WaitStatus::Waiting, state.take_wait_status(owner));
-    leave(&mut state, owner);
-    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(owner));
-    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(owner));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(resumer));
+    leave(&mut state, resumer);
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(resumer));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(resumer));
 }
 
 #[test]
 fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_handler_there() {
     let (mut state, _script) = open();
-    let (owner, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    let (resumer, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     state.enter(fiber(1)).unwrap();
-    state.begin_timeout(owner, (ERROR, NIL), Some(Duration::ZERO));
+    state.begin_timeout(resumer, (ERROR, NIL), Some(Duration::ZERO));
     let enumerator = state.enter(fiber(3)).unwrap().slot;
     block(&mut state, enumerator);
     state.enter(fiber(3)).unwrap();
@@ -185,8 +185,8 @@ fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_ha
     assert_eq!(None, state.next_indirect_timeout(polling));
     leave(&mut state, enumerator);
     assert_eq!(
-        Some((owner, fiber(1))),
+        Some((resumer, fiber(1))),
         state.next_indirect_timeout(polling)
     );
-    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(owner));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(resumer));
 }

@@ -241,12 +241,12 @@ fn a_fiber_is_known_to_run_trap_handlers_until_it_ends() {
 #[test]
 fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
     let (mut state, _script) = open();
-    let owner = scheduled(&mut state, 1);
+    let resumer = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
     let resumed = state.enter(fiber(2)).unwrap().slot;
-    assert!(!state.fibers.waits_for_parked(owner));
+    assert!(!state.fibers.waits_for_parked(resumer));
     block(&mut state, resumed);
-    assert!(state.fibers.waits_for_parked(owner));
+    assert!(state.fibers.waits_for_parked(resumer));
     assert!(!state.fibers.waits_for_parked(resumed));
 }
 

@@ -23,10 +23,10 @@ fn fiber() -> (FiberTable, Slot) {
 
 /// A fiber, and one that runs for it.
 fn with_enumerator() -> (FiberTable, Slot, Slot) {
-    let (mut fibers, owner) = fiber();
+    let (mut fibers, resumer) = fiber();
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
-    fibers.set_owner(enumerator, Some(fibers.id(owner)));
-    (fibers, owner, enumerator)
+    fibers.set_resumer(enumerator, Some(fibers.id(resumer)));
+    (fibers, resumer, enumerator)
 }
 
 /// A fiber that waits, and waits again in a trap handler during that wait.
@@ -261,25 +261,25 @@ fn a_close_outlasts_timeouts_until_it_is_over() {
 // Fibers that run for another one
 
 #[test]
-fn the_owner_of_a_suspended_enumerator_raises_its_timeout() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
+fn the_resumer_of_a_suspended_enumerator_raises_its_timeout() {
+    let (mut fibers, resumer, enumerator) = with_enumerator();
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    let wait = fibers.begin_wait(owner, BLOCK);
+    let wait = fibers.begin_wait(resumer, BLOCK);
     assert_eq!(Some(wait), fibers.expire(timeout));
     assert!(!fibers.has_indirect());
-    assert_eq!(Some(OUTER), raised(&mut fibers, owner));
+    assert_eq!(Some(OUTER), raised(&mut fibers, resumer));
 }
 
 #[test]
 fn the_timeout_of_a_suspended_enumerator_is_raised_in_the_wait_around_which_the_enumerator_is() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
+    let (mut fibers, resumer, enumerator) = with_enumerator();
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.begin_wait(owner, BLOCK);
-    let handlers = fibers.begin_wait(owner, BLOCK);
+    fibers.begin_wait(resumer, BLOCK);
+    let handlers = fibers.begin_wait(resumer, BLOCK);
     assert_eq!(None, fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(owner));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(resumer));
     fibers.end_wait(handlers);
-    assert_eq!(Some(OUTER), raised(&mut fibers, owner));
+    assert_eq!(Some(OUTER), raised(&mut fibers, resumer));
 }
 
 #[test]
@@ -293,15 +293,15 @@ fn a_timeout_of_an_enumerator_that_has_control_is_raised_there() {
 }
 
 #[test]
-fn the_timeout_of_an_enumerator_whose_owner_has_ended_is_raised_nowhere_else() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
+fn the_timeout_of_an_enumerator_whose_resumer_has_ended_is_raised_nowhere_else() {
+    let (mut fibers, resumer, enumerator) = with_enumerator();
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.remove(owner);
-    assert_eq!(owner, fibers.insert(ObjectRef::new(0x3000), true));
-    fibers.begin_wait(owner, BLOCK);
+    fibers.remove(resumer);
+    assert_eq!(resumer, fibers.insert(ObjectRef::new(0x3000), true));
+    fibers.begin_wait(resumer, BLOCK);
     assert_eq!(None, fibers.expire(timeout));
     assert_eq!(None, fibers.next_indirect());
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(owner));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(resumer));
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn an_enumerator_that_another_fiber_resumes_runs_on_behalf_of_that_one() {
     let (mut fibers, first, enumerator) = with_enumerator();
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
     let second = fibers.insert(ObjectRef::new(0x3000), true);
-    fibers.set_owner(enumerator, Some(fibers.id(second)));
+    fibers.set_resumer(enumerator, Some(fibers.id(second)));
     fibers.begin_wait(first, BLOCK);
     let wait = fibers.begin_wait(second, BLOCK);
     assert_eq!(Some(wait), fibers.expire(timeout));
@@ -320,11 +320,11 @@ fn an_enumerator_that_another_fiber_resumes_runs_on_behalf_of_that_one() {
 
 #[test]
 fn a_fiber_that_waits_for_an_enumerator_is_raised_in_from_outside() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, owner, OUTER);
+    let (mut fibers, resumer, enumerator) = with_enumerator();
+    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
     fibers.begin_wait(enumerator, BLOCK);
     assert_eq!(None, fibers.expire(timeout));
-    let found = Some((owner, ObjectRef::new(0x1000)));
+    let found = Some((resumer, ObjectRef::new(0x1000)));
     assert_eq!(found, fibers.next_indirect());
     assert_eq!(None, fibers.next_indirect());
 }
@@ -332,22 +332,22 @@ fn a_fiber_that_waits_for_an_enumerator_is_raised_in_from_outside() {
 /// It was woken by an `unblock`, and continues into the Enumerator.
 #[test]
 fn a_fiber_that_has_not_raised_its_timeout_is_raised_in_when_the_enumerator_parks() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, owner, OUTER);
-    let wait = fibers.begin_wait(owner, BLOCK);
+    let (mut fibers, resumer, enumerator) = with_enumerator();
+    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
+    let wait = fibers.begin_wait(resumer, BLOCK);
     fibers.expire(timeout);
     fibers.end_wait(wait);
     assert_eq!(None, fibers.next_indirect());
     fibers.begin_wait(enumerator, BLOCK);
-    fibers.note_indirect_owner(enumerator);
-    let found = Some((owner, ObjectRef::new(0x1000)));
+    fibers.note_indirect_resumer(enumerator);
+    let found = Some((resumer, ObjectRef::new(0x1000)));
     assert_eq!(found, fibers.next_indirect());
 }
 
 #[test]
 fn a_fiber_that_waits_for_an_enumerator_is_raised_in_after_the_handler_there() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, owner, OUTER);
+    let (mut fibers, resumer, enumerator) = with_enumerator();
+    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
     fibers.begin_wait(enumerator, BLOCK);
     let handlers = fibers.begin_wait(enumerator, BLOCK);
     fibers.expire(timeout);
@@ -358,12 +358,12 @@ fn a_fiber_that_waits_for_an_enumerator_is_raised_in_after_the_handler_there() {
 
 #[test]
 fn an_expired_timeout_of_a_fiber_that_has_ended_is_not_the_next_ones_in_its_slot() {
-    let (mut fibers, owner, enumerator) = with_enumerator();
+    let (mut fibers, resumer, enumerator) = with_enumerator();
     let old = begin_timeout(&mut fibers, enumerator, OUTER);
     fibers.expire(old);
-    fibers.remove(owner);
+    fibers.remove(resumer);
     let next = fibers.insert(ObjectRef::new(0x3000), true);
-    assert_eq!(owner, next);
+    assert_eq!(resumer, next);
     assert_eq!(None, fibers.next_indirect());
     let own = begin_timeout(&mut fibers, next, INNER);
     fibers.begin_wait(next, BLOCK);

@@ -20,25 +20,26 @@ impl FiberTable {
     }
 
     /// The fiber for which this one runs: itself, unless another fiber resumed it.
-    pub fn owner_or_self(&self, slot: Slot) -> FiberId {
-        let owner = self[slot].owner;
-        owner.unwrap_or_else(|| self.id(slot))
+    pub fn resumer_or_self(&self, slot: Slot) -> FiberId {
+        let resumer = self[slot].resumer;
+        resumer.unwrap_or_else(|| self.id(slot))
     }
 
     /// The record of the fiber that resumed this one, if any, unless it has ended.
-    pub fn owner(&self, slot: Slot) -> Option<&FiberRecord> {
-        self.by_id(self[slot].owner?)
+    pub fn resumer(&self, slot: Slot) -> Option<&FiberRecord> {
+        self.by_id(self[slot].resumer?)
     }
 
     /// Records for which fiber this one runs. Called when a hook begins in a fiber that the scheduler did not create.
-    pub fn set_owner(&mut self, slot: Slot, owner: Option<FiberId>) {
-        let owner = owner.filter(|owner| owner.index() != slot && self.by_id(*owner).is_some());
-        self.leave_owner(slot);
+    pub fn set_resumer(&mut self, slot: Slot, resumer: Option<FiberId>) {
+        let resumer =
+            resumer.filter(|resumer| resumer.index() != slot && self.by_id(*resumer).is_some());
+        self.leave_resumer(slot);
         let record = &mut self[slot];
-        record.owner = owner.or(record.owner);
-        if let Some(owner) = self.owner_mut(slot) {
-            let during = owner.wait.number;
-            owner.push_entry(StrandEntry::Resumed {
+        record.resumer = resumer.or(record.resumer);
+        if let Some(resumer) = self.resumer_mut(slot) {
+            let during = resumer.wait.number;
+            resumer.push_entry(StrandEntry::Resumed {
                 fiber: slot,
                 during,
             });
@@ -46,19 +47,19 @@ impl FiberTable {
     }
 
     /// The fiber no longer runs for another one.
-    pub(super) fn leave_owner(&mut self, slot: Slot) {
-        if let Some(owner) = self.owner_mut(slot) {
+    pub(super) fn leave_resumer(&mut self, slot: Slot) {
+        if let Some(resumer) = self.resumer_mut(slot) {
             let is_it = |entry: &StrandEntry| matches!(entry, StrandEntry::Resumed { fiber, .. } if *fiber == slot);
-            if let Some(place) = owner.strand().iter().rposition(is_it) {
-                owner.remove_entry(place);
+            if let Some(place) = resumer.strand().iter().rposition(is_it) {
+                resumer.remove_entry(place);
             }
         }
     }
 
-    fn owner_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
-        let owner = self[slot].owner?;
-        self.by_id(owner)?;
-        Some(&mut self[owner.index()])
+    fn resumer_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
+        let resumer = self[slot].resumer?;
+        self.by_id(resumer)?;
+        Some(&mut self[resumer.index()])
     }
 
     /// The fibers that run for this one, each with the number of the wait during which it was resumed.
