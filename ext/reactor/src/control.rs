@@ -6,7 +6,7 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement or
 //! block that needs it.
 //!
-//! Each file uses only those above it: `owner` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`,
+//! Each file uses only those above it: `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`,
 //! `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`,
 //! `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this for the methods they call, too.
 
@@ -14,11 +14,11 @@ pub mod collectable_timeout;
 mod fiber_lifecycle;
 pub mod hook_scope;
 mod interrupted_code;
-mod owner;
 mod park;
 mod pending;
 pub mod scheduler;
 mod switch;
+mod thread_affinity;
 mod turn;
 pub mod watcher_marks;
 mod watchers;

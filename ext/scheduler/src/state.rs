@@ -69,7 +69,7 @@ pub struct State {
     control: Control,
     pub pins: DescriptorPins,
     /// Each worker that reads a file into a Ruby buffer holds a clone.
-    pub lent_buffers: Arc<()>,
+    pub worker_buffers: Arc<()>,
     /// The pool jobs that fibers wait for. They are not owned by the fibers' stack frames, because a fiber abandoned at the
     /// end of the scheduler never returns, so nothing would drop its job.
     jobs: Slab<Box<dyn Any + Send>, 0>,

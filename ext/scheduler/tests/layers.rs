@@ -30,7 +30,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     (
         "control",
         &[
-            &["owner", "worker_wait"],
+            &["thread_affinity", "worker_wait"],
             &["scheduler"],
             &[
                 "hook_scope",

@@ -43,16 +43,16 @@ impl HookScope<'_> {
             .and_then(|()| scheduler.raise_pending_in_queued(starter));
         scheduler.state_mut().end_start(start);
         result?;
-        streak.map_or(Ok(()), |(goes_on, since)| {
-            self.yield_if_spawning(goes_on, since)
+        streak.map_or(Ok(()), |(is_streak, since)| {
+            self.yield_if_spawning(is_streak, since)
         })
     }
 
     /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that keeps
     /// spawning for longer than [`SPAWN_SLICE`] yields, except in virtual time, where the order must not depend on the
     /// machine.
-    fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
-        if goes_on
+    fn yield_if_spawning(&self, is_streak: bool, since: Instant) -> Result<(), Error> {
+        if is_streak
             && since.elapsed() >= SPAWN_SLICE
             && !self.scheduler.state().event_loop.is_virtual()
         {

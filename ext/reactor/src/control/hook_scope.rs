@@ -26,7 +26,7 @@ impl<'a> HookScope<'a> {
     /// scheduler. ThreadError in another thread, RuntimeError once closed.
     #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
-        let is_in_use = this.owner.is_in_use();
+        let is_in_use = this.affinity.is_in_use();
         match is_in_use.then(|| Self::enter_current(this)).flatten() {
             Some(slot) => Ok(Some(Self::of(this, slot))),
             None => Self::enter_unusual(ruby, this),
@@ -35,7 +35,7 @@ impl<'a> HookScope<'a> {
 
     #[cold]
     fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
-        match this.check_owner(ruby, this.as_value())? {
+        match this.check_thread(ruby, this.as_value())? {
             true => Self::enter_checked(this).map(Some),
             false => Ok(None),
         }
@@ -102,6 +102,6 @@ impl Scheduler {
     /// slice need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
         let is_usable = self.state().event_loop.reactor.is_some() && !self.slice.is_check_due();
-        Ok(self.check_owner(ruby, this)? && is_usable)
+        Ok(self.check_thread(ruby, this)? && is_usable)
     }
 }

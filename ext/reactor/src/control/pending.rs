@@ -22,7 +22,7 @@ impl Scheduler {
     pub fn poll_wait(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let status = self.state_mut().take_wait_status(slot);
         match status {
-            WaitStatus::Over(cause) => Ok(Some(cause)),
+            WaitStatus::Ended(cause) => Ok(Some(cause)),
             WaitStatus::Waiting => Ok(None),
             status => self.raise_unless_closing(slot, status),
         }
@@ -51,7 +51,7 @@ impl Scheduler {
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
-            WaitStatus::Over(_) | WaitStatus::Waiting => Ok(self.wake_cause(slot)),
+            WaitStatus::Ended(_) | WaitStatus::Waiting => Ok(self.wake_cause(slot)),
         }
     }
 

@@ -12,7 +12,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{owner::Owner, worker_wait},
+    control::{thread_affinity::ThreadAffinity, worker_wait},
     ruby::{
         call::call_method,
         convert,
@@ -33,7 +33,7 @@ use crate::{
 )]
 pub struct Scheduler {
     state: RefCell<State>,
-    pub owner: Owner,
+    pub affinity: ThreadAffinity,
     pub slice: TimeSlice,
     pub quota: GvlQuota,
     /// The VM refuses to lock it in a trap handler or finalizer, which shows that one is running.
@@ -73,7 +73,7 @@ impl Scheduler {
             return Err(runtime_error("already initialized"));
         }
         this.state_mut().wait_by_workers(worker_wait::begin);
-        this.owner.claim();
+        this.affinity.claim();
         let mutex = thread::new_mutex()?;
         write_barrier(this, mutex);
         this.mutex.set(Some(mutex));
@@ -108,13 +108,13 @@ impl Scheduler {
     // --- its thread ----------------------------------------------------------------------------------------------
 
     /// Whether the current thread may use it (ThreadError if not) in this process (false if not).
-    pub fn check_owner(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
-        self.owner.check(ruby, this)
+    pub fn check_thread(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
+        self.affinity.check(ruby, this)
     }
 
     /// `forked_child?`: whether this process is a forked child of the scheduler's process.
     pub fn is_forked_child(&self) -> bool {
-        self.owner.is_forked_child()
+        self.affinity.is_forked_child()
     }
 
     /// Whether `object` is the Ruby object of this scheduler.

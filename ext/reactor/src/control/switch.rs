@@ -69,13 +69,13 @@ impl Scheduler {
     /// [`State::may_concern_resumer`]: reactor_scheduler::state::State::may_concern_resumer
     pub fn check_resumer(&self, slot: Slot, may_concern_resumer: bool) -> Result<(), Error> {
         if may_concern_resumer {
-            return self.look_for_timeout_and_kill(slot);
+            return self.find_timeout_and_kill(slot);
         }
         Ok(())
     }
 
     #[cold]
-    fn look_for_timeout_and_kill(&self, slot: Slot) -> Result<(), Error> {
+    fn find_timeout_and_kill(&self, slot: Slot) -> Result<(), Error> {
         let (has_timeout, may_be_killed) = {
             let state = self.state();
             (

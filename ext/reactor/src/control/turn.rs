@@ -32,7 +32,7 @@ impl Scheduler {
         if may_sleep && self.sleep(slot)? {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
-        } else if is_interrupted(self.owner.thread_in_hook()) {
+        } else if is_interrupted(self.affinity.thread_in_hook()) {
             // When a signal arrives, the VM flags the running fiber. After a switch the flag would be on another fiber.
             self.run_interrupts(slot)?;
         } else if !is_only_thread() {
@@ -153,7 +153,7 @@ impl Scheduler {
     /// clauses may wait for fibers that the root fiber ends. In the main thread, which no other thread kills, trap handlers
     /// run in this fiber.
     fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
-        let thread = self.owner.thread_in_hook();
+        let thread = self.affinity.thread_in_hook();
         if is_interrupted(thread) && !is_main(thread) {
             let root = self.state_mut().leave_interrupts_to_root(slot);
             if let Some((root, fiber)) = root {

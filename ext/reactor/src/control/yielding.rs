@@ -13,7 +13,8 @@ impl Scheduler {
     /// Goes to the back of the ready queue. When fibers yield to one another, one of them polls in each round.
     #[inline(always)]
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
-        let polls = self.state().yields_with_poll() || is_interrupted(self.owner.thread_in_hook());
+        let polls =
+            self.state().yields_with_poll() || is_interrupted(self.affinity.thread_in_hook());
         let wait = self.state_mut().yield_now(slot);
         self.run_queued(wait, polls)
     }

@@ -179,7 +179,7 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
         return;
     }
     let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
-    let blocker = (blocker != this.owner.thread_in_hook()).then_some(blocker);
+    let blocker = (blocker != this.affinity.thread_in_hook()).then_some(blocker);
     let unblocked = this.state_mut().unblock(fiber, blocker);
     match unblocked {
         Unblocked::Woken => this.wake_thread(),

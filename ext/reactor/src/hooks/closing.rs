@@ -138,7 +138,7 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
-    if !this.owner.is_current_thread() {
+    if !this.affinity.is_current_thread() {
         return Ok(true);
     }
     if let Some(scope) = HookScope::enter(ruby, &this)? {

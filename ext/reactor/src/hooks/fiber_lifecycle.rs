@@ -77,7 +77,7 @@ pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<b
 /// `shutdown`: ends all watchers and releases the descriptors. Every later use raises. ThreadError in another thread,
 /// FiberError in a fiber created by `fiber`.
 pub fn shutdown(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    if this.is_closed() || !this.check_owner(ruby, this.as_value())? {
+    if this.is_closed() || !this.check_thread(ruby, this.as_value())? {
         return Ok(());
     }
     forbid_own_fibers(ruby, this)?;

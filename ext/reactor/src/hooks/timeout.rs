@@ -71,7 +71,7 @@ pub fn interruptible(
 
 /// `interrupt(number)`: raises in the block of [`interruptible`] where it waits; once, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
-    if this.check_owner(ruby, this.as_value())? {
+    if this.check_thread(ruby, this.as_value())? {
         this.state_mut().expire_timeout(marked(number, 0));
     }
     Ok(())
@@ -80,7 +80,7 @@ pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), E
 /// `limit(number, seconds)`: restarts the limit of an [`interruptible`] block, unless it has expired. nil: no limit.
 pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Result<(), Error> {
     let limit = convert::added_timeout(limit)?;
-    if this.check_owner(ruby, this.as_value())? {
+    if this.check_thread(ruby, this.as_value())? {
         this.state_mut().limit_timeout(marked(number, 0), limit);
     }
     Ok(())

@@ -77,7 +77,7 @@ fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
 
 /// `cancel_watcher(number)`: returns whether it was still waiting. ThreadError in another thread.
 pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, Error> {
-    if !this.check_owner(ruby, this.as_value())? {
+    if !this.check_thread(ruby, this.as_value())? {
         return Ok(false);
     }
     let ended = this.state_mut().end_watcher(marked(number, WATCHER));

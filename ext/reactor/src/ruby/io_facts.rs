@@ -7,7 +7,7 @@ use magnus::{Error, Ruby, Value, prelude::*, value::Opaque};
 use reactor::OwnerId;
 use reactor_scheduler::system::{
     descriptor::Descriptor,
-    kind::{DescriptorKind, look},
+    kind::{DescriptorKind, detect},
 };
 
 use crate::ruby::{
@@ -136,7 +136,7 @@ fn set(io: RealIo, descriptor: Descriptor, packed: u64, inode: Option<u64>) {
 
 /// Queries the kernel for the kind of file behind the descriptor. Returns it packed with the io number, and the inode.
 fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>) {
-    let (kind, inode) = look(descriptor);
+    let (kind, inode) = detect(descriptor);
     if kind.is_socket() {
         platform::make_nonblocking(descriptor);
     }

@@ -63,7 +63,7 @@ pub fn transfer_file(
     loop {
         match file.step() {
             Ok(Step::More) => {}
-            Ok(Step::Over(answer)) => {
+            Ok(Step::Done(answer)) => {
                 file.restore_offset(file.done);
                 return Ok(answer);
             }
@@ -90,7 +90,7 @@ struct FileTransfer<'a> {
 enum Step {
     More,
     /// `None` if it is no longer a file.
-    Over(Option<Result<usize, Errno>>),
+    Done(Option<Result<usize, Errno>>),
 }
 
 impl FileTransfer<'_> {
@@ -119,7 +119,7 @@ impl FileTransfer<'_> {
             Ok(count) => Ok(self.moved(count, room.min(SLICE), room)),
             Err(errno) if !self.is_for_worker(errno) => Ok(self.failed(errno)),
             Err(_) if DescriptorKind::of(descriptor) != DescriptorKind::File => {
-                Ok(Step::Over((self.done > 0).then_some(Ok(self.done))))
+                Ok(Step::Done((self.done > 0).then_some(Ok(self.done))))
             }
             Err(_) if is_read => self.read_uncached(room),
             Err(errno) if errno != Errno::AGAIN && self.is_quick_write(room) => self.write_here(),
@@ -141,7 +141,7 @@ impl FileTransfer<'_> {
         };
         let is_short = count < asked && may_end_short;
         match count == 0 || count == room || is_short {
-            true => Step::Over(Some(Ok(self.done))),
+            true => Step::Done(Some(Ok(self.done))),
             false => Step::More,
         }
     }
@@ -151,8 +151,8 @@ impl FileTransfer<'_> {
     fn failed(&self, errno: Errno) -> Step {
         match (errno, self.done) {
             (Errno::INTR, _) => Step::More,
-            (_, 0) => Step::Over(Some(Err(errno))),
-            (_, done) => Step::Over(Some(Ok(done))),
+            (_, 0) => Step::Done(Some(Err(errno))),
+            (_, done) => Step::Done(Some(Ok(done))),
         }
     }
 
@@ -248,7 +248,7 @@ impl FileTransfer<'_> {
         let Some(mut buffer) = self.transfer.sendable(self.done, wanted)? else {
             return Ok(None);
         };
-        let lent = self.scope.scheduler.state().lent_buffers.clone();
+        let lent = self.scope.scheduler.state().worker_buffers.clone();
         let answer = self.on_worker(class, move || {
             let _lent = lent;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))

@@ -185,7 +185,7 @@ impl State {
     /// abandoned fibers.
     pub fn close(&mut self) -> impl FnOnce() + Send + use<> {
         let reactor = self.event_loop.close();
-        let (buffers, jobs) = (take(&mut self.lent_buffers), take(&mut self.jobs));
+        let (buffers, jobs) = (take(&mut self.worker_buffers), take(&mut self.jobs));
         let unpolled = take(&mut self.unpolled);
         move || {
             drop(reactor);

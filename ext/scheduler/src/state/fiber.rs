@@ -208,9 +208,9 @@ impl FiberRecord {
 
     /// Removes the fiber from the ready queue; false if the entry is stale.
     pub(super) fn dequeue(&mut self, number: u32) -> bool {
-        let stands = self.is_queued_as(number);
-        self.queued &= !stands;
-        stands
+        let is_valid = self.is_queued_as(number);
+        self.queued &= !is_valid;
+        is_valid
     }
 
     /// Ends the `block` or `kernel_sleep` that the fiber is about to begin, in advance.

@@ -56,7 +56,7 @@ impl FiberTable {
 
     /// Fibers that are parked.
     pub fn all_parked(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
-        self.records().filter(|record| record.wait.goes_on())
+        self.records().filter(|record| record.wait.is_parked())
     }
 
     /// Fibers created by `Fiber.schedule` that have not ended.
@@ -251,14 +251,14 @@ impl FiberTable {
         let record = &mut self[slot];
         // A mutex that was handed over is taken before anything is raised, because no other fiber would be told of it.
         if record.wait.state == WaitState::Woken(WakeCause::Unblocked) {
-            return WaitStatus::Over(WakeCause::Unblocked);
+            return WaitStatus::Ended(WakeCause::Unblocked);
         }
         if let Some(pending) = record.take_pending() {
             return WaitStatus::Raise(pending);
         }
         let status = record
             .wake_cause()
-            .map_or(WaitStatus::Waiting, WaitStatus::Over);
+            .map_or(WaitStatus::Waiting, WaitStatus::Ended);
         match record.ends_by_timeout() && self.poll_expired(slot) {
             true => WaitStatus::TimedOut,
             false => status,
@@ -275,8 +275,8 @@ impl FiberTable {
 
     /// The token of the innermost wait, if the fiber is parked.
     pub fn parked(&self, slot: Slot) -> Option<Token> {
-        let goes_on = self[slot].wait.goes_on();
-        goes_on.then(|| self.wait_token(slot))
+        let is_parked = self[slot].wait.is_parked();
+        is_parked.then(|| self.wait_token(slot))
     }
 
     /// The fiber's current token, which changes after each wait.

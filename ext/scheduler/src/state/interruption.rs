@@ -155,7 +155,7 @@ impl State {
         if record.is_in_handler() {
             return self.unblock_nested(slot, blocker);
         }
-        if !record.wait.goes_on() {
+        if !record.wait.is_parked() {
             return Unblocked::NotParked(slot);
         }
         let is_block = record.wait.is_block();

@@ -102,7 +102,7 @@ impl State {
         let Some(reactor) = &self.event_loop.reactor else {
             return false;
         };
-        let has_worker = Arc::strong_count(&self.lent_buffers) <= 1 + reactor.pool().limits().cpu;
+        let has_worker = Arc::strong_count(&self.worker_buffers) <= 1 + reactor.pool().limits().cpu;
         has_worker && (reactor.has_notifications() || self.has_ready_fiber())
     }
 }

@@ -142,17 +142,17 @@ impl ReadyQueue {
 
     /// Moves a random valid entry to the front. False if the order is not shuffled, or a poll is due because a fiber has
     /// run since the last one.
-    pub fn choose(&mut self, stands: impl Fn(Token) -> bool) -> bool {
+    pub fn choose(&mut self, is_valid: impl Fn(Token) -> bool) -> bool {
         if self.resumed_since_poll != SHUFFLED {
             return false;
         }
         let is_decided =
-            !self.has(&stands) || self.ahead.front().is_some_and(|ticket| ticket.0 == 0);
+            !self.has(&is_valid) || self.ahead.front().is_some_and(|ticket| ticket.0 == 0);
         if is_decided {
             return true;
         }
         for line in [&mut self.ahead, &mut self.ready] {
-            line.retain(|ticket| stands(ticket.1));
+            line.retain(|ticket| is_valid(ticket.1));
         }
         let index = self.chance.below(self.ahead.len() + self.ready.len());
         let chosen = match index.checked_sub(self.ahead.len()) {
@@ -189,9 +189,9 @@ impl ReadyQueue {
     }
 
     /// Whether it holds a fiber that is not low-priority. Drops stale entries on the way.
-    pub fn has(&mut self, stands: impl Fn(Token) -> bool) -> bool {
+    pub fn has(&mut self, is_valid: impl Fn(Token) -> bool) -> bool {
         [&mut self.ahead, &mut self.ready].into_iter().any(|line| {
-            while line.front().is_some_and(|ticket| !stands(ticket.1)) {
+            while line.front().is_some_and(|ticket| !is_valid(ticket.1)) {
                 line.pop_front();
             }
             !line.is_empty()

@@ -133,7 +133,7 @@ pub enum Pending {
 pub enum WaitStatus {
     /// The wait continues.
     Waiting,
-    Over(WakeCause),
+    Ended(WakeCause),
     Raise(Pending),
     /// A timeout has expired and is raised.
     TimedOut,
@@ -173,14 +173,14 @@ impl Wait {
 
     /// Marks the wait as ended. Returns whether it was parked until now.
     pub fn wake(&mut self, cause: WakeCause) -> bool {
-        let goes_on = self.goes_on();
-        if goes_on {
+        let is_parked = self.is_parked();
+        if is_parked {
             self.state = WaitState::Woken(cause);
         }
-        goes_on
+        is_parked
     }
 
-    pub fn goes_on(&self) -> bool {
+    pub fn is_parked(&self) -> bool {
         self.state == WaitState::Parked
     }
 
@@ -220,12 +220,12 @@ impl Wait {
             Purpose::Readiness { io_number, .. } | Purpose::Work { io_number } => io_number,
             Purpose::Send | Purpose::Block { .. } => return false,
         };
-        self.goes_on() && (io_number == 0 || [io_number, SEVERAL].contains(&number))
+        self.is_parked() && (io_number == 0 || [io_number, SEVERAL].contains(&number))
     }
 
     /// Whether an `unblock` may end it.
     pub fn is_block(&self) -> bool {
-        self.goes_on() && matches!(self.purpose, Purpose::Block { .. })
+        self.is_parked() && matches!(self.purpose, Purpose::Block { .. })
     }
 
     /// Whether this object is what it waits for an `unblock` of.

@@ -261,8 +261,8 @@ impl State {
     /// Restarts the limit of a timeout whose block is running, unless it has expired.
     pub fn limit_timeout(&mut self, token: Token, limit: Option<Duration>) {
         let deadline = self.event_loop.deadline(limit);
-        let home = self.fibers.get_mut(token.index());
-        let timeout = home.and_then(|fiber| fiber.timeout_mut(token.generation()));
+        let record = self.fibers.get_mut(token.index());
+        let timeout = record.and_then(|fiber| fiber.timeout_mut(token.generation()));
         let Some(timeout) = timeout.filter(|it| it.progress == TimeoutProgress::Running) else {
             return;
         };

@@ -221,7 +221,7 @@ fn an_expired_timeout_changes_no_state() {
     assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
     assert_eq!(WaitStatus::TimedOut, record.take_status());
     assert!(record.0.end_timeout(timeout).is_some());
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), record.take_status());
+    assert_eq!(WaitStatus::Ended(WakeCause::Ready), record.take_status());
 }
 
 #[test]
@@ -242,7 +242,10 @@ fn an_unblock_after_a_timeout_has_expired_is_not_lost() {
     let (mut record, timeout) = parked_in_timeout();
     record.0.expire(timeout);
     assert!(wake(&mut record, WakeCause::Unblocked));
-    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.take_status());
+    assert_eq!(
+        WaitStatus::Ended(WakeCause::Unblocked),
+        record.take_status()
+    );
 }
 
 // When the fiber runs again
@@ -253,7 +256,10 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
     wake(&mut record, WakeCause::Unblocked);
     record.raise(8);
     record.0.expire(timeout);
-    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.take_status());
+    assert_eq!(
+        WaitStatus::Ended(WakeCause::Unblocked),
+        record.take_status()
+    );
     assert_eq!(vec![RAISE], record.pending());
 }
 
@@ -270,7 +276,7 @@ fn what_is_pending_is_raised_once_and_before_a_timeout() {
 #[test]
 fn a_woken_fiber_goes_on_and_a_parked_one_waits() {
     assert_eq!(
-        WaitStatus::Over(WakeCause::Elapsed),
+        WaitStatus::Ended(WakeCause::Elapsed),
         woken(WakeCause::Elapsed).take_status()
     );
     assert_eq!(WaitStatus::Waiting, parked(READINESS).take_status());
@@ -279,7 +285,7 @@ fn a_woken_fiber_goes_on_and_a_parked_one_waits() {
 #[test]
 fn a_running_fiber_that_gets_control_was_interrupted() {
     assert_eq!(
-        WaitStatus::Over(WakeCause::Interrupted),
+        WaitStatus::Ended(WakeCause::Interrupted),
         running().take_status()
     );
 }

@@ -78,7 +78,8 @@ impl FiberTable {
 
     /// Whether this fiber has resumed one that is parked. Control can then only be given to that one.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
-        self.resumed(slot).any(|(record, _)| record.wait.goes_on())
+        self.resumed(slot)
+            .any(|(record, _)| record.wait.is_parked())
     }
 
     /// Whether a trap handler resumed another fiber during this one's wait, and that fiber is parked or queued.

@@ -128,14 +128,14 @@ impl FiberTable {
     /// returns the token under which to queue it. The wait stays parked until that fiber runs, because only code in the
     /// fiber can find out whether it runs in a handler: by trying to lock a mutex.
     pub fn expire(&mut self, token: Token) -> Option<Token> {
-        let home = self.get_mut(token.index())?;
-        let is_suspended = home.is_suspended();
-        let timeout = home.timeout_mut(token.generation())?;
+        let record = self.get_mut(token.index())?;
+        let is_suspended = record.is_suspended();
+        let timeout = record.timeout_mut(token.generation())?;
         if timeout.progress != TimeoutProgress::Running {
             return None;
         }
         timeout.progress = TimeoutProgress::Expired;
-        home.may_time_out = true;
+        record.may_time_out = true;
         let raising = match is_suspended {
             true => self.resumer_or_self(token.index()),
             false => self.id(token.index()),
@@ -149,7 +149,7 @@ impl FiberTable {
             self.note_indirect(raising);
             return None;
         }
-        let number = record.wait.goes_on().then(|| record.queue())??;
+        let number = record.wait.is_parked().then(|| record.queue())??;
         Some(Token::new(slot, number))
     }
 
@@ -175,13 +175,13 @@ impl FiberTable {
     /// Whether the fiber is parked and an expired timeout ends its wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = &self[slot];
-        record.wait.goes_on() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
+        record.wait.is_parked() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
     }
 
     /// Takes what the fiber's outermost expired timeout raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
-        let (home, place) = self.due_timeout(slot)?;
-        let StrandEntry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
+        let (holder, place) = self.due_timeout(slot)?;
+        let StrandEntry::Timeout(timeout) = &mut self[holder].entries_mut()[place] else {
             return None;
         };
         timeout.progress = TimeoutProgress::Raised;

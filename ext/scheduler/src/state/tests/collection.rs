@@ -12,12 +12,12 @@ fn suspended(state: &mut State, resumer: usize, number: usize) -> (Slot, Token) 
     let slot = state.enter(fiber(number)).unwrap().slot;
     let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(3600)));
     state.set_collectable(timeout, number as u64);
-    goes_on(state, resumer);
+    continues(state, resumer);
     (slot, timeout)
 }
 
 /// Begins and ends a hook in this fiber.
-fn goes_on(state: &mut State, number: usize) {
+fn continues(state: &mut State, number: usize) {
     let slot = state.enter(fiber(number)).unwrap().slot;
     state.leave(slot);
 }
@@ -25,7 +25,7 @@ fn goes_on(state: &mut State, number: usize) {
 /// A running fiber created by the scheduler, and its number.
 fn resumer(state: &mut State) -> usize {
     scheduled(state, 9);
-    goes_on(state, 9);
+    continues(state, 9);
     9
 }
 
@@ -83,7 +83,7 @@ fn a_hook_in_the_fiber_itself_keeps_it_until_the_hook_ends() {
     assert_eq!(None, state.collectable(slot));
     state.begin_block(slot, true, None, None).unwrap();
     state.before_park(slot);
-    goes_on(&mut state, number);
+    continues(&mut state, number);
     assert!(keeps(&state, fiber(1)), "it is parked");
     end_wait(&mut state, slot);
     state.leave(slot);
@@ -126,7 +126,7 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
     state.enter_collectable(slot, fiber(1), true);
     let inner = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(7200)));
     state.set_collectable(inner, 1);
-    goes_on(&mut state, number);
+    continues(&mut state, number);
     assert!(!keeps(&state, fiber(1)));
     collect(&mut state, outer);
     assert_eq!(

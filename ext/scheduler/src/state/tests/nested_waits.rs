@@ -40,7 +40,7 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
     assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
     leave(&mut state, slot);
     assert_eq!(
-        WaitStatus::Over(WakeCause::Unblocked),
+        WaitStatus::Ended(WakeCause::Unblocked),
         state.take_wait_status(slot)
     );
 
@@ -50,7 +50,7 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
         state.unblock(fiber(1), Some(ObjectRef::new(48)))
     );
     assert_eq!(
-        WaitStatus::Over(WakeCause::Unblocked),
+        WaitStatus::Ended(WakeCause::Unblocked),
         state.take_wait_status(slot)
     );
     leave(&mut state, slot);
@@ -84,12 +84,12 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
     let (mut state, slot) = nested();
     assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
     assert_eq!(
-        WaitStatus::Over(WakeCause::Unblocked),
+        WaitStatus::Ended(WakeCause::Unblocked),
         state.take_wait_status(slot)
     );
     leave(&mut state, slot);
     assert_eq!(
-        WaitStatus::Over(WakeCause::Unblocked),
+        WaitStatus::Ended(WakeCause::Unblocked),
         state.take_wait_status(slot)
     );
 }
@@ -99,7 +99,7 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
 fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
     let thread = Some(ObjectRef::new(48));
     let waits = [(true, HOUR, None), (false, None, thread)];
-    let (sleep, join) = (WaitStatus::Waiting, WaitStatus::Over(WakeCause::Unblocked));
+    let (sleep, join) = (WaitStatus::Waiting, WaitStatus::Ended(WakeCause::Unblocked));
     for (order, status) in [([0, 1], [join, sleep]), ([1, 0], [sleep, join])] {
         let (mut state, _script) = open();
         let mut slot = 0;

@@ -34,7 +34,7 @@ fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {
 #[test]
 fn the_end_of_the_scheduler_waits_for_every_buffer_that_a_worker_fills() {
     let (mut state, _script) = open();
-    let lent = [state.lent_buffers.clone(), state.lent_buffers.clone()];
+    let lent = [state.worker_buffers.clone(), state.worker_buffers.clone()];
     let (sender, closed) = mpsc::channel();
     let close = state.close();
     let thread = std::thread::spawn(move || {

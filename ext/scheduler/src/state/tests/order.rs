@@ -23,7 +23,7 @@ fn an_expired_sleeper_runs_before_ready_fibers() {
     state.poll_once().unwrap();
     assert_eq!(vec![sleeper, first, second], order(&mut state));
     assert_eq!(
-        WaitStatus::Over(WakeCause::Elapsed),
+        WaitStatus::Ended(WakeCause::Elapsed),
         state.take_wait_status(sleeper)
     );
 }

@@ -28,7 +28,7 @@ fn readiness_wakes_the_fiber_that_waits_for_it() {
     state.poll_once().unwrap();
     assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
     assert_eq!(
-        WaitStatus::Over(WakeCause::Ready),
+        WaitStatus::Ended(WakeCause::Ready),
         state.take_wait_status(slot)
     );
     end_wait(&mut state, slot);

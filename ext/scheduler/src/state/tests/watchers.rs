@@ -124,7 +124,7 @@ fn a_fiber_whose_wait_ends_while_it_starts_a_watcher_gets_control_again() {
         state.add_fiber_of_watcher(slot, fiber(2), super::NIL);
         state.end_fiber(fiber(2));
         assert_eq!(Next::Fiber(slot, fiber(1)), next_turn(&mut state));
-        assert!(matches!(state.take_wait_status(slot), WaitStatus::Over(_)));
+        assert!(matches!(state.take_wait_status(slot), WaitStatus::Ended(_)));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::system::{descriptor::Descriptor, nowait};
 
 /// The kind of file behind the descriptor, and its inode number, which is hardly ever shared with another socket, pipe or
 /// named file.
-pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
+pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
     // The kind is kept for the IO. It must not depend on a shortage of memory, so the call is retried once.
     let stat = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor));
     let Ok(stat) = stat else {
@@ -30,7 +30,7 @@ pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
 
 impl DescriptorKind {
     pub fn of(descriptor: Descriptor) -> Self {
-        look(descriptor).0
+        detect(descriptor).0
     }
 
     /// Whether only a call that may block can write to it.

@@ -26,7 +26,7 @@ use windows_sys::Win32::{
 const MOST: usize = 63;
 
 /// Milliseconds after which to check for children started since.
-const UNTIL_NEXT_LOOK: u32 = 100;
+const RECHECK_INTERVAL: u32 = 100;
 
 /// `None`: a process has no descriptor.
 pub const fn pidfd(_: i32) -> Option<i32> {
@@ -49,7 +49,7 @@ impl Children {
             Ok(pid) => (open(pid).into_iter().collect(), INFINITE),
             Err(_) if pid == -1 => {
                 let children = children_of(own).into_iter().filter_map(open);
-                (children.take(MOST).collect(), UNTIL_NEXT_LOOK)
+                (children.take(MOST).collect(), RECHECK_INTERVAL)
             }
             Err(_) => (Vec::new(), 0),
         };

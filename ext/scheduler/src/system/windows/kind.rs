@@ -20,7 +20,7 @@ use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
 /// The kind of file behind the descriptor, and its handle, which no other file has while it is open.
-pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
+pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
     let handle = descriptor.handle().ok().map(|handle| handle as u64);
     (DescriptorKind::of(descriptor), handle)
 }

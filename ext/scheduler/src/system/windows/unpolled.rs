@@ -123,13 +123,13 @@ impl Wait {
 
     fn block_for_pipe(&self, pipe: &Pipe) {
         let mut pause = 1;
-        while !self.look(pipe, pause) && !self.stop.pause(pause) {
+        while !self.poll(pipe, pause) && !self.stop.pause(pause) {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     /// Whether the wait has ended. On an overlapped pipe, this blocks while there is no data.
-    fn look(&self, pipe: &Pipe, pause: u32) -> bool {
+    fn poll(&self, pipe: &Pipe, pause: u32) -> bool {
         let locked = pipe.handle.lock();
         let locked = locked.unwrap_or_else(PoisonError::into_inner);
         let Some(handle) = locked.as_ref().map(AsRawHandle::as_raw_handle) else {

@@ -102,7 +102,10 @@ fn what_ends_a_covered_wait_is_noted() {
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(inner);
     assert!(fibers.may_run(slot));
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), fibers.take_status(slot));
+    assert_eq!(
+        WaitStatus::Ended(WakeCause::Ready),
+        fibers.take_status(slot)
+    );
 }
 
 #[test]

@@ -123,9 +123,9 @@ impl History {
             }
             Level::Wait { token, over, .. } => {
                 let is_innermost = self.fibers.wake(*token, cause);
-                let goes_on = over.is_none();
+                let continues = over.is_none();
                 let noted = !is_innermost && super::wake(&mut self.fibers, *token, cause);
-                assert_eq!(goes_on, is_innermost || noted);
+                assert_eq!(continues, is_innermost || noted);
                 *over = over.or(Some(cause));
             }
         }
@@ -202,7 +202,7 @@ impl History {
             return;
         };
         let expected = if *over == Some(WakeCause::Unblocked) {
-            WaitStatus::Over(WakeCause::Unblocked)
+            WaitStatus::Ended(WakeCause::Unblocked)
         } else if let Some(exception) = exception.take() {
             WaitStatus::Raise(Pending::Raise(exception))
         } else if std::mem::take(&mut self.kills) {
@@ -210,7 +210,7 @@ impl History {
         } else if outermost_expired.is_some() {
             WaitStatus::TimedOut
         } else {
-            over.map_or(WaitStatus::Waiting, WaitStatus::Over)
+            over.map_or(WaitStatus::Waiting, WaitStatus::Ended)
         };
         assert_eq!(
             expected,

@@ -13,7 +13,7 @@ use crate::ruby::{
 
 /// The thread that created the scheduler, or the one it was set on before its first use.
 #[derive(Debug, Default)]
-pub struct Owner(Cell<Option<Claim>>);
+pub struct ThreadAffinity(Cell<Option<Claim>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
@@ -24,7 +24,7 @@ struct Claim {
     used: bool,
 }
 
-impl Owner {
+impl ThreadAffinity {
     /// Binds a new scheduler to the current thread.
     pub fn claim(&self) {
         self.set(false);
@@ -59,7 +59,7 @@ impl Owner {
         Ok(true)
     }
 
-    /// Whether the current thread may use the scheduler in this process, and has used it before. If false, [`Owner::check`]
+    /// Whether the current thread may use the scheduler in this process, and has used it before. If false, [`ThreadAffinity::check`]
     /// tells why.
     pub fn is_in_use(&self) -> bool {
         let thread = current_thread();
