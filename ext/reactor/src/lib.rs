@@ -30,7 +30,7 @@ use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, watching,
 };
-use ruby::{fiber, hidden_number, io_facts, object, ractor, thread};
+use ruby::{fiber, hidden_ivar, io_info, object, ractor, thread};
 use standalone::{
     child_process, http_request, patch_lock,
     poller::{self, Poller},
@@ -46,7 +46,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::ractor_safe();
     thread::count_forks();
     // Initialised before another Ractor can ask: a lock around a call to Ruby would block a Ractor that Ruby waits for.
-    hidden_number::name();
+    hidden_ivar::name();
     io_wait::misreports_timeouts(ruby);
     let reactor = ruby.define_module("Reactor")?;
     let internal = reactor.define_module("Internal")?;
@@ -86,7 +86,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
         function!(reactor::lengthen_time_slice, 0),
     )?;
     internal.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
-    internal.define_module_function("io_number", function!(io_facts::io_number, 1))?;
+    internal.define_module_function("io_number", function!(io_info::io_number, 1))?;
     internal.define_module_function(
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),

@@ -10,7 +10,7 @@
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and which transfers belong there |
-//! | `descriptor_pins` | descriptors in use, and the fibers and threads waiting to close them |
+//! | `descriptor_uses` | descriptors in use, and the fibers and threads waiting to close them |
 //! | `driver_operations` | sends and file operations that the driver carries out |
 //! | `watching`       | watchers: waits without a fiber |
 //! | `unpolled`       | waits for descriptors that the driver cannot poll |
@@ -18,7 +18,7 @@
 
 mod chance;
 mod control;
-pub mod descriptor_pins;
+pub mod descriptor_uses;
 pub mod driver_operations;
 pub mod event_loop;
 pub mod fiber;
@@ -46,7 +46,7 @@ pub mod watching;
 use std::{any::Any, sync::Arc, time::Instant};
 
 use control::Control;
-use descriptor_pins::DescriptorPins;
+use descriptor_uses::DescriptorUses;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
 use object_ref::ObjectRef;
@@ -67,7 +67,7 @@ pub struct State {
     watchers: Watchers,
     unpolled: Unpolled,
     control: Control,
-    pub pins: DescriptorPins,
+    pub uses: DescriptorUses,
     /// Each worker that reads a file into a Ruby buffer holds a clone.
     pub worker_buffers: Arc<()>,
     /// The pool jobs that fibers wait for. They are not owned by the fibers' stack frames, because a fiber abandoned at the
@@ -89,7 +89,7 @@ impl State {
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
-        self.pins.for_each_object(&mut visit);
+        self.uses.for_each_object(&mut visit);
     }
 
     /// Visits every watcher, for the garbage collector.

@@ -9,7 +9,7 @@ use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{fiber::current_fiber, hidden_number, object::Object, panics, thread::fork_generation},
+    ruby::{fiber::current_fiber, hidden_ivar, object::Object, panics, thread::fork_generation},
 };
 
 /// `Reactor::TimeoutBlock`: an object referenced only from the stack of the fiber that runs a timeout's block, so it is
@@ -72,7 +72,7 @@ impl Scheduler {
     #[cold]
     fn set_collectable(&self, ruby: &Ruby, token: Token) -> Option<Obj<TimeoutBlock>> {
         let fiber = current_fiber();
-        let number = hidden_number::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
+        let number = hidden_ivar::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
         let handle = self.state_mut().event_loop.weak_handle()?;
         let block = ruby.obj_wrap(TimeoutBlock {
             fiber,

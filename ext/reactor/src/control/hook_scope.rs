@@ -8,7 +8,7 @@ use crate::{
     ruby::{
         error::runtime_error,
         fiber::current_fiber,
-        hidden_number,
+        hidden_ivar,
         object::{Object, write_barrier},
     },
 };
@@ -91,7 +91,7 @@ impl Scheduler {
     fn enter_unkept(this: Obj<Self>, slot: Slot, fiber: ObjectRef) -> Slot {
         let number = this.state().collectable(slot);
         let slot = number.map_or(slot, |number| {
-            let is_same = hidden_number::known(fiber.value()) == Some(number);
+            let is_same = hidden_ivar::known(fiber.value()) == Some(number);
             this.state_mut().enter_collectable(slot, fiber, is_same)
         });
         write_barrier(this, fiber);

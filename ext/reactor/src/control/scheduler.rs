@@ -8,7 +8,7 @@ use magnus::{
 };
 use reactor::Reactor;
 use reactor_scheduler::state::{
-    State, descriptor_pins::Pin, gvl_quota::GvlQuota, object_ref::ObjectRef, time_slice::TimeSlice,
+    State, descriptor_uses::Use, gvl_quota::GvlQuota, object_ref::ObjectRef, time_slice::TimeSlice,
 };
 
 use crate::{
@@ -129,15 +129,15 @@ impl Scheduler {
 
     /// Arranges for a push to the queue once no worker or driver operation uses the descriptor of this IO object. If none
     /// uses it now, returns false and does nothing.
-    pub fn push_when_unpinned(this: Obj<Self>, io_number: u64, queue: Value) -> bool {
+    pub fn push_when_unused(this: Obj<Self>, io_number: u64, queue: Value) -> bool {
         let queue = object_ref(queue);
         write_barrier(this, queue);
-        this.state_mut().push_when_unpinned(io_number, queue)
+        this.state_mut().push_when_unused(io_number, queue)
     }
 
     /// Ends one use of a descriptor, and wakes the closers that may close it now.
-    pub fn unpin(&self, pin: Pin) {
-        self.state_mut().pins.unpin(pin);
+    pub fn end_use(&self, usage: Use) {
+        self.state_mut().uses.end(usage);
         self.push_to_closers();
     }
 

@@ -16,12 +16,12 @@ use crate::{
     ruby::{
         fiber::is_fiber,
         io::{RealIo, close_number, real_io},
-        io_facts::IoFacts,
+        io_info::IoInfo,
         method::Receiver,
         object::{object_ref, write_barrier},
         ractor::each_scheduler,
     },
-    wait::work::wait_until_unpinned,
+    wait::work::park_until_unused,
 };
 
 /// A worker uses the IO's descriptor for another thread's fiber.
@@ -92,7 +92,7 @@ fn prepare_close_of(
     this: Obj<Scheduler>,
     io: RealIo,
 ) -> Result<Option<Symbol>, Error> {
-    let Some((descriptor, io_number)) = IoFacts::polled_of(io) else {
+    let Some((descriptor, io_number)) = IoInfo::polled_of(io) else {
         return Ok(None); // closed, or never seen by a scheduler
     };
     let mut watchers = this.state().watchers_of(descriptor, io_number).into_iter();
@@ -135,14 +135,14 @@ fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value)
 
 /// Parks until no worker uses the IO's descriptor. Returns true if one does and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().pins.is_pinned(io_number) {
+    if !this.state().uses.is_in_use(io_number) {
         return Ok(false);
     }
     if !this.affinity.is_current_thread() {
         return Ok(true);
     }
     if let Some(scope) = HookScope::enter(ruby, &this)? {
-        wait_until_unpinned(&scope, io_number)?;
+        park_until_unused(&scope, io_number)?;
     }
     Ok(false)
 }
@@ -188,7 +188,7 @@ pub fn prepare_reopen(
         return Ok(None);
     }
     this.state_mut().flush_sends();
-    let Some((descriptor, io_number)) = IoFacts::polled_of(real_io(io)?) else {
+    let Some((descriptor, io_number)) = IoInfo::polled_of(real_io(io)?) else {
         return Ok(None);
     };
     this.state_mut().end_worker_waits(descriptor);
@@ -208,10 +208,10 @@ pub fn replaced(
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
-    let (false, Some((descriptor, io_number))) = (this.is_closed(), IoFacts::polled_of(io)) else {
+    let (false, Some((descriptor, io_number))) = (this.is_closed(), IoInfo::polled_of(io)) else {
         return Ok(());
     };
-    IoFacts::refresh(io);
+    IoInfo::refresh(io);
     let mut watchers = this.state().all_watchers_of(io_number).into_iter();
     this.end_watchers("reopened", |state| {
         watchers.find_map(|token| state.end_watcher(token))
@@ -230,7 +230,7 @@ pub fn replaced(
 /// `note_read_shutdown(io)`: the socket's reading half was shut down. Where the kernel does not report that, waits for
 /// reading end here.
 pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> {
-    if let (false, Some((descriptor, _))) = (this.is_closed(), IoFacts::polled_of(real_io(io)?)) {
+    if let (false, Some((descriptor, _))) = (this.is_closed(), IoInfo::polled_of(real_io(io)?)) {
         if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
             reactor.note_read_shutdown(descriptor);
         }
@@ -242,11 +242,11 @@ pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> 
 /// `push_when_unused(io, queue)`: pushes to the queue once no worker uses the IO's descriptor. If none does now, returns
 /// false and does nothing.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let number = real_io(io).ok().and_then(IoFacts::io_number_of);
+    let number = real_io(io).ok().and_then(IoInfo::io_number_of);
     let Some(number) = number.filter(|_| !this.is_closed()) else {
         return false;
     };
-    Scheduler::push_when_unpinned(this, number, queue)
+    Scheduler::push_when_unused(this, number, queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; ignored if it no longer does.

@@ -8,7 +8,7 @@ use reactor_scheduler::system::{errno::Errno, kind::is_fifo};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
-    ruby::{convert::bytes, io_facts::IoFacts},
+    ruby::{convert::bytes, io_info::IoInfo},
     transfer::file,
     wait::work,
 };
@@ -29,7 +29,7 @@ pub fn prefetch(
     };
     scope.yield_if_slice_spent()?;
     this.slice.count_transfer(length);
-    file::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
+    file::prefetch(&scope, &IoInfo::new(io)?, file_offset, length, ahead)
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) by the driver while the fiber is parked. Returns 0 or the
@@ -40,7 +40,7 @@ pub fn sync_by_driver(
     io: Value,
     data_only: bool,
 ) -> Result<Option<i32>, Error> {
-    if IoFacts::new(io)?.io.has_read_ahead() {
+    if IoInfo::new(io)?.io.has_read_ahead() {
         return Ok(None); // a flush would discard them; Ruby's own fsync does not
     }
     io.funcall::<_, _, Value>("flush", ())?;
@@ -51,7 +51,7 @@ pub fn sync_by_driver(
         true => Operation::SyncData,
         false => Operation::Sync,
     };
-    let answer = work::carry_out(&scope, &IoFacts::new(io)?, operation)?;
+    let answer = work::carry_out(&scope, &IoInfo::new(io)?, operation)?;
     Ok(answer.map(|answer| answer.map_or_else(Errno::number, |_| 0)))
 }
 

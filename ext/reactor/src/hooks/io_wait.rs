@@ -15,7 +15,7 @@ use crate::{
         caller::{CALLERS_AFTER_EAGAIN, TIMED_OUT, called_from},
         convert,
         error::{io_timeout_error, set_errno_to_would_block, system_error},
-        io_facts::IoFacts,
+        io_info::IoInfo,
         method::Receiver,
         platform::SOCKETS_WAIT_FIRST,
     },
@@ -54,7 +54,7 @@ fn ready_events(
             &[io, events, timeout],
         );
     };
-    let io = IoFacts::new(io)?;
+    let io = IoInfo::new(io)?;
     let limit = if timeout.is_nil() {
         io.io.timeout()
     } else {
@@ -80,7 +80,7 @@ fn ready_events(
 /// What the descriptor is ready for now. If for nothing, that is recorded.
 fn ready_now(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     interest: Interest,
 ) -> Result<Option<Interest>, Error> {
     let ready = readiness::wait_until_ready(scope, io, interest, Some(Duration::ZERO))?;
@@ -96,7 +96,7 @@ fn ready_now(
 ///
 /// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. The wait is
 /// then re-armed after 100 ms, like any idle one.
-fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
+fn record_callers_attempt(scope: &HookScope, io: &IoInfo, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;
     }
@@ -135,7 +135,7 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     };
     let mut watched = Vec::with_capacity(ios.len());
     for (io, mask) in ios.into_iter().zip(masks) {
-        watched.push((IoFacts::new(io)?, convert::interest(ruby, mask)?));
+        watched.push((IoInfo::new(io)?, convert::interest(ruby, mask)?));
     }
     let watches = watched
         .iter()

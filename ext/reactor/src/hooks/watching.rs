@@ -13,7 +13,7 @@ use crate::{
         convert,
         error::{argument_error, io_error, system_error},
         io::{RealIo, real_io},
-        io_facts::IoFacts,
+        io_info::IoInfo,
         method::Receiver,
         object::{Object, object_ref},
     },
@@ -37,7 +37,7 @@ pub fn begin_watcher(
     let limit = convert::timeout(timeout)?;
     let _scope = HookScope::enter_own(ruby, &this)?;
     let watched = open_in(io, interest)?;
-    let facts = IoFacts::new(watched.value())?;
+    let facts = IoInfo::new(watched.value())?;
     let has_read_ahead = interest.contains(Interest::READABLE) && io.has_read_ahead();
     Scheduler::keep_watcher(this, ruby, watcher, given);
     let begun = this.state_mut().begin_watcher(NewWatcher {
@@ -93,7 +93,7 @@ pub fn linger(
 ) -> Result<bool, Error> {
     let scope = HookScope::enter_own(ruby, &this)?;
     let limit = convert::timeout(seconds)?;
-    let io = IoFacts::new(io)?;
+    let io = IoInfo::new(io)?;
     if io.io.has_read_ahead() {
         return Ok(true);
     }

@@ -1,5 +1,5 @@
-//! The io numbers of most IO objects, in a table by descriptor. The others store theirs as
-//! [`hidden_number`](super::hidden_number)s.
+//! The io numbers of most IO objects, in a table by descriptor. The others store theirs in a
+//! [`hidden_ivar`](super::hidden_ivar).
 //!
 //! Ruby keeps the instance variables of IOs in a process-wide table, and each garbage collection, even a minor one, looks
 //! up each IO that has any: with ten thousand sockets a minor collection would take more than twice as long. A lookup there
@@ -12,7 +12,7 @@
 //! | with the flag, another address is there | none: it was moved by compaction, or got another descriptor      |
 //!
 //! An object takes over an entry if the descriptor had another file when the entry was written. Otherwise two objects may
-//! share the descriptor, and the second stores a hidden number.
+//! share the descriptor, and the second stores its number in a hidden variable.
 
 use std::sync::{
     OnceLock,

@@ -10,7 +10,7 @@ use magnus::{
 };
 
 use crate::ruby::{
-    hidden_number,
+    hidden_ivar,
     object::{Object, object_ref},
     thread::current_scheduler,
 };
@@ -34,7 +34,7 @@ pub fn schedulers() -> Value {
 
 /// `Reactor::Internal.schedulers = map`, called with each change of the map.
 pub fn set_schedulers(map: Value) {
-    hidden_number::clear(map);
+    hidden_ivar::clear(map);
     // SAFETY: our own key, and a live object.
     unsafe { rb_sys::rb_ractor_local_storage_value_set(key(), map.as_raw()) };
 }
@@ -48,12 +48,12 @@ pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
     let map = schedulers();
     let current = current_scheduler();
     let (mut lone, mut keys): (Option<Value>, Option<RArray>) = (None, None);
-    if hidden_number::known(map) == Some(current.address() as u64) {
+    if hidden_ivar::known(map) == Some(current.address() as u64) {
         lone = Some(current.value());
     } else if !map.is_nil() {
         let found: RArray = map.funcall(*KEYS, ())?;
         if found.len() == 1 {
-            hidden_number::set(map, object_ref(found.entry::<Value>(0)?).address() as u64);
+            hidden_ivar::set(map, object_ref(found.entry::<Value>(0)?).address() as u64);
         }
         keys = Some(found);
     }

@@ -25,7 +25,7 @@ use crate::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
         io::{close_number, named},
-        io_facts::IoFacts,
+        io_info::IoInfo,
         method::wrong_number,
         panics,
         thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
@@ -126,7 +126,7 @@ pub fn wait(
     events: Value,
 ) -> Result<Option<u64>, Error> {
     let interest = convert::interest(ruby, events)?;
-    let watched = IoFacts::new(io)?;
+    let watched = IoInfo::new(io)?;
     let begun = {
         let mut event_loop = this.event_loop.borrow_mut();
         event_loop.reactor()?; // before a place is taken, which nothing would release
@@ -231,7 +231,7 @@ fn transfer(
     };
     let (offset, most) = (i64::try_convert(*offset)?, i64::try_convert(*most)?);
     let transfer = Transfer::new(direction, 4, [*io, *buffer], [offset, most])?;
-    let io = IoFacts::new(*io)?;
+    let io = IoInfo::new(*io)?;
     let attempted = attempt_without_scheduler(&io, &transfer)?;
     if let Some(seen) = seen(&io, attempted) {
         if let Some(reactor) = this.event_loop.borrow_mut().open() {

@@ -14,7 +14,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         caller::{RAISING_EAGAIN, WAITING, called_from},
-        io_facts::IoFacts,
+        io_info::IoInfo,
         platform::SOCKETS_HAVE_OWN_NONBLOCK,
         thread::blocking_call,
     },
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// One non-blocking system call on the rest of the buffer.
-pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
+pub fn attempt(io: &IoInfo, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
     transfer.call(
         done,
         |bytes| system::read(io.kind, io.descriptor, bytes),
@@ -33,7 +33,7 @@ pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempt
 
 /// One system call without a scheduler: in a forked child, or for a loop without fibers. Files are read and written with
 /// the GVL released and the buffer locked, so that no other thread frees its memory.
-pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<Attempted, Error> {
+pub fn attempt_without_scheduler(io: &IoInfo, transfer: &Transfer) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
     let (descriptor, position) = (io.descriptor, transfer.file_offset);
     let blocks = transfer.is_for_worker(io.kind);
@@ -59,7 +59,7 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
 }
 
 /// Whether the kernel said "would block" and no event has come since; another system call would find nothing new.
-fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
+fn is_drained(scheduler: &Scheduler, io: &IoInfo, direction: Direction) -> bool {
     let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     known.is_some_and(|known| match direction {
         Direction::Read => known.readable == CachedReadiness::Drained,
@@ -70,7 +70,7 @@ fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool
 /// Reports the outcome of a system call to the reactor.
 pub fn record_attempt(
     scheduler: &Scheduler,
-    io: &IoFacts,
+    io: &IoInfo,
     direction: Direction,
     attempted: Attempted,
 ) {
@@ -85,7 +85,7 @@ pub fn record_attempt(
 }
 
 /// What a system call's outcome says about the descriptor; `None` if nothing new.
-pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
+pub fn seen(io: &IoInfo, (answer, room): Attempted) -> Option<Attempt> {
     match answer {
         Err(Errno::AGAIN) => Some(Attempt::WouldBlock),
         Ok(count) if count < room && io.kind.short_means_drained() => Some(Attempt::Short),
@@ -98,7 +98,7 @@ pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
 pub struct MayPark(Option<bool>);
 
 impl MayPark {
-    pub fn ask(&mut self, io: &IoFacts) -> bool {
+    pub fn ask(&mut self, io: &IoInfo) -> bool {
         io.is_ruby_socket && SOCKETS_HAVE_OWN_NONBLOCK
             || (io.is_ruby_socket || io.kind.is_pipe())
                 && *self.0.get_or_insert_with(|| WAITING.have_called())
@@ -108,7 +108,7 @@ impl MayPark {
 /// Whether the call is known to block, and this hook may wait for it.
 pub fn is_known_to_block(
     scheduler: &Scheduler,
-    io: &IoFacts,
+    io: &IoInfo,
     direction: Direction,
     may_park: &mut MayPark,
 ) -> bool {

@@ -16,7 +16,7 @@ use crate::{
     control::hook_scope::HookScope,
     ruby::{
         error::into_exception,
-        io_facts::IoFacts,
+        io_info::IoInfo,
         object::{object_ref, write_barrier},
     },
     transfer::request::{Attempted, Direction, Transfer},
@@ -32,7 +32,7 @@ const MAX_QUEUED: usize = 8 << 10;
 /// it, because the caller must learn how much was sent.
 pub fn send(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     transfer: &Transfer,
     done: usize,
 ) -> Result<Option<Attempted>, Error> {

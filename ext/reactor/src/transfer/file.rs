@@ -28,7 +28,7 @@ use reactor_scheduler::system::{
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::{error::closed_elsewhere, io_facts::IoFacts},
+    ruby::{error::closed_elsewhere, io_info::IoInfo},
     transfer::request::{Direction, Transfer},
     wait::work::{carry_out, on_pool},
 };
@@ -47,7 +47,7 @@ const BLOCKING: DescriptorKind = DescriptorKind::NeverBlocks;
 /// longer a file, and nothing was transferred. `done` bytes were transferred before.
 pub fn transfer_file(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     transfer: &Transfer,
     done: usize,
 ) -> Result<Option<Result<usize, Errno>>, Error> {
@@ -77,7 +77,7 @@ pub fn transfer_file(
 
 struct FileTransfer<'a> {
     scope: &'a HookScope<'a>,
-    io: &'a IoFacts,
+    io: &'a IoInfo,
     transfer: &'a Transfer,
     start: file::Start,
     /// The position and number of the bytes taken from the file at its own offset, which is past them now.
@@ -346,7 +346,7 @@ impl FileTransfer<'_> {
 /// works in parallel.
 pub fn prefetch(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     start: Option<u64>,
     length: usize,
     ahead: u64,

@@ -26,7 +26,7 @@ use crate::{
     ruby::{
         convert::{self, hook_result},
         error::{closed_elsewhere, io_timeout_error},
-        io_facts::IoFacts,
+        io_info::IoInfo,
     },
     transfer::{
         attempt::{
@@ -45,7 +45,7 @@ use crate::{
 #[derive(Default)]
 struct Progress {
     /// The IO object, once examined.
-    io: Option<IoFacts>,
+    io: Option<IoInfo>,
     /// The outcome of the last attempt: fewer bytes than requested, or an error, possibly that it would block.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
@@ -68,8 +68,8 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 
 /// The IO of a transfer. Ruby checks the buffer's size before the IO, but a kill or throw out of the IO's `to_io` comes
 /// first.
-fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
-    IoFacts::new(transfer.io).map_err(|error| match error.error_type() {
+fn io_of(transfer: &Transfer) -> Result<IoInfo, Error> {
+    IoInfo::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
         _ => transfer.room().err().unwrap_or(error),
     })
@@ -244,7 +244,7 @@ fn continue_transfer(
 /// Attempts the rest. `None` if the kind is not the cached one.
 fn attempt_stream(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     transfer: &Transfer,
     done: usize,
     may_park: &mut MayPark,
@@ -268,7 +268,7 @@ fn attempt_stream(
 #[cold]
 fn device_limit(
     transfer: &Transfer,
-    io: &IoFacts,
+    io: &IoInfo,
     answer: Result<usize, Errno>,
     done: usize,
 ) -> Result<Option<Duration>, Error> {
@@ -280,6 +280,6 @@ fn device_limit(
 }
 
 /// A terminal may end a read before it is readable.
-fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
+fn is_read_of_device(transfer: &Transfer, io: &IoInfo) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }

@@ -6,7 +6,7 @@ use magnus::Error;
 use reactor_scheduler::system::{errno::Errno, unpolled::Write};
 
 use crate::{
-    control::hook_scope::HookScope, ruby::io_facts::IoFacts, transfer::request::Transfer,
+    control::hook_scope::HookScope, ruby::io_info::IoInfo, transfer::request::Transfer,
     wait::work::on_own_thread,
 };
 
@@ -16,7 +16,7 @@ const PIECE: usize = 256 << 10;
 /// Writes the rest of the buffer, or the first part of it. An interrupted fiber does not learn how much was written.
 pub fn write(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     transfer: &Transfer,
     done: usize,
 ) -> Result<Result<usize, Errno>, Error> {

@@ -16,12 +16,12 @@ use crate::{
     control::hook_scope::HookScope,
     ruby::{
         error::{closed_elsewhere, system_error},
-        io_facts::IoFacts,
+        io_info::IoInfo,
     },
 };
 
 /// The IO object and the interest, as the state knows them.
-pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
+pub fn watch(io: &IoInfo, interest: Interest) -> Watch {
     Watch {
         descriptor: io.polled(),
         owner_id: io.owner_id,
@@ -32,7 +32,7 @@ pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
 /// Waits until a descriptor is ready; `None` if the timeout elapses first. A timeout of zero only checks, without parking.
 pub fn wait_until_ready(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     interest: Interest,
     timeout: Option<Duration>,
 ) -> Result<Option<Interest>, Error> {
@@ -57,7 +57,7 @@ pub fn wait_until_ready(
 }
 
 /// Waits until the descriptor is readable; false if the limit elapses first.
-pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Result<bool, Error> {
+pub fn linger(scope: &HookScope, io: &IoInfo, limit: Option<Duration>) -> Result<bool, Error> {
     let (scheduler, interest) = (scope.scheduler, Interest::READABLE);
     let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     // An event may have come while a send was in progress, or before a read that consumed everything. poll(2) is cheaper
@@ -76,7 +76,7 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Resul
 /// descriptor, which is then always ready, except for urgent data.
 pub fn wait_once(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     interest: Interest,
     deadline: Option<Deadline>,
 ) -> Result<Option<(Ready, WakeCause)>, Error> {

@@ -3,7 +3,7 @@
 //! does not".
 //!
 //! The work owns all the memory it uses, and none of Ruby's. The descriptor it uses stays open until it ends, because a
-//! fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
+//! fiber that closes the IO first waits for it ([`park_until_unused`]).
 
 use magnus::Error;
 use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass};
@@ -14,7 +14,7 @@ use crate::{
     ruby::{
         convert,
         error::{io_timeout_error, is_unwinding, runtime_error, system_error},
-        io_facts::IoFacts,
+        io_info::IoInfo,
     },
 };
 
@@ -30,8 +30,8 @@ pub fn on_pool<T: Send + 'static>(
     io_number: u64,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
-    let pin = (io_number, scope.slot);
-    scope.scheduler.state_mut().pins.pin(pin);
+    let usage = (io_number, scope.slot);
+    scope.scheduler.state_mut().uses.begin(usage);
     let ended = wait_for_capacity(scope, io_number, class)
         .and_then(|()| {
             let mut state = scope.scheduler.state_mut();
@@ -42,7 +42,7 @@ pub fn on_pool<T: Send + 'static>(
             job.map_err(|refused| refusal(&refused))
         })
         .and_then(|job| wait_for_end(scope, io_number, job, None, || ()));
-    scope.scheduler.unpin(pin);
+    scope.scheduler.end_use(usage);
     result_of(ended?)
 }
 
@@ -62,23 +62,23 @@ fn result_of<T>(outcome: Outcome<T>) -> Result<T, Error> {
 /// Those of [`on_pool`]; IO::TimeoutError.
 pub fn on_own_thread<T: Send + 'static>(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     work: impl FnOnce() -> T + Send + 'static,
     stop: impl Fn(),
 ) -> Result<T, Error> {
     let limit = convert::timeout(io.io.timeout())?;
     let (scheduler, io_number) = (scope.scheduler, io.io_number());
-    let pin = (io_number, scope.slot);
+    let usage = (io_number, scope.slot);
     let mut state = scheduler.state_mut();
     let job = state.begin_unpolled_job(scope.slot, io_number, work);
     let job = job.map_err(|refused| refusal(&refused))?;
     let deadline = state.event_loop.deadline(limit);
     let token = state.fibers.wait_token(scope.slot);
     let timer = state.event_loop.timer(deadline, token);
-    state.pins.pin(pin);
+    state.uses.begin(usage);
     drop(state);
     let ended = wait_for_end(scope, io_number, job, timer, stop);
-    scheduler.unpin(pin);
+    scheduler.end_use(usage);
     result_of(ended?)
 }
 
@@ -173,7 +173,7 @@ fn wait_for_end<T: Send + 'static>(
 /// any other.
 pub fn carry_out(
     scope: &HookScope,
-    io: &IoFacts,
+    io: &IoInfo,
     operation: Operation<'_>,
 ) -> Result<Option<Result<usize, Errno>>, Error> {
     let (scheduler, io_number) = (scope.scheduler, io.io_number());
@@ -185,7 +185,7 @@ pub fn carry_out(
         return Ok(None);
     };
     let ended = wait_for_operation(scope, io_number, id);
-    scheduler.unpin((io_number, scope.slot));
+    scheduler.end_use((io_number, scope.slot));
     ended.map(Some)
 }
 
@@ -221,11 +221,11 @@ fn wait_for_operation(
 }
 
 /// Parks until no worker or driver operation uses the descriptor of the IO with this number.
-pub fn wait_until_unpinned(scope: &HookScope, io_number: u64) -> Result<(), Error> {
+pub fn park_until_unused(scope: &HookScope, io_number: u64) -> Result<(), Error> {
     let scheduler = scope.scheduler;
     while scheduler
         .state_mut()
-        .begin_wait_for_unpin(scope.slot, io_number)
+        .begin_wait_until_unused(scope.slot, io_number)
     {
         scheduler.park(scope.slot)?;
     }

@@ -94,7 +94,7 @@ impl State {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let id = self.start(token, descriptor, operation)?;
         self.counters.carried += 1;
-        self.pins.pin((io_number, slot));
+        self.uses.begin((io_number, slot));
         Some(id)
     }
 

@@ -62,15 +62,15 @@ fn a_slow_write_is_remembered_a_hundred_times_as_long() {
 }
 
 #[test]
-fn the_last_unpin_wakes_a_closing_fiber() {
+fn the_last_end_of_a_use_wakes_a_closing_fiber() {
     let (mut state, _script) = open();
     let (worker, closer) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
-    assert!(!state.begin_wait_for_unpin(closer, 5));
-    state.pins.pin((5, worker));
-    assert!(state.begin_wait_for_unpin(closer, 5));
-    state.pins.unpin((5, worker));
+    assert!(!state.begin_wait_until_unused(closer, 5));
+    state.uses.begin((5, worker));
+    assert!(state.begin_wait_until_unused(closer, 5));
+    state.uses.end((5, worker));
     assert_eq!(None, state.release_closers());
-    assert!(!state.pins.is_pinned(5));
+    assert!(!state.uses.is_in_use(5));
     assert_eq!(vec![closer], order(&mut state));
 }
 
@@ -89,11 +89,11 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     state.advance_if_idle();
     assert_eq!(Some(Duration::ZERO), state.event_loop.virtual_elapsed());
     assert_eq!(vec![worker], order(&mut state));
-    state.begin_wait_for_unpin(worker, 5);
-    state.pins.pin((5, worker));
-    assert!(state.begin_wait_for_unpin(worker, 5));
+    state.begin_wait_until_unused(worker, 5);
+    state.uses.begin((5, worker));
+    assert!(state.begin_wait_until_unused(worker, 5));
     assert_eq!(None, state.settle_before_advance(), "work goes on");
-    state.pins.unpin((5, worker));
+    state.uses.end((5, worker));
     state.release_closers();
     assert_eq!(vec![worker], order(&mut state));
     end_wait(&mut state, worker);

@@ -12,7 +12,7 @@ use crate::state::{
 };
 
 /// The number of an IO object (0: none), and the fiber for which its descriptor is used.
-pub type Pin = (u64, Slot);
+pub type Use = (u64, Slot);
 
 /// Who waits to close an IO object until its descriptor is no longer in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,39 +24,39 @@ pub enum Closer {
 }
 
 #[derive(Debug, Default)]
-pub struct DescriptorPins {
+pub struct DescriptorUses {
     /// The number of uses. Ordered, so that the uses of one IO object are found quickly among many others.
-    held: BTreeMap<Pin, u32>,
+    held: BTreeMap<Use, u32>,
     /// Each closer, with the number of its IO object.
     closers: Vec<(u64, Closer)>,
 }
 
-impl DescriptorPins {
-    /// Marks the descriptor as in use: it must not be closed until [`DescriptorPins::unpin`].
-    pub fn pin(&mut self, pin: Pin) {
-        if pin.0 != 0 {
-            *self.held.entry(pin).or_default() += 1;
+impl DescriptorUses {
+    /// Marks the descriptor as in use: it must not be closed until [`DescriptorUses::end`].
+    pub fn begin(&mut self, usage: Use) {
+        if usage.0 != 0 {
+            *self.held.entry(usage).or_default() += 1;
         }
     }
 
     /// Ends one use.
-    pub fn unpin(&mut self, pin: Pin) {
-        if let Some(count) = self.held.get_mut(&pin) {
+    pub fn end(&mut self, usage: Use) {
+        if let Some(count) = self.held.get_mut(&usage) {
             *count -= 1;
             if *count == 0 {
-                self.held.remove(&pin);
+                self.held.remove(&usage);
             }
         }
     }
 
-    pub fn is_pinned(&self, io_number: u64) -> bool {
+    pub fn is_in_use(&self, io_number: u64) -> bool {
         self.users(io_number).next().is_some()
     }
 
     /// The fibers for which the descriptor is in use.
     pub fn users(&self, io_number: u64) -> impl Iterator<Item = Slot> + '_ {
-        let pins = (io_number, Slot::MIN)..=(io_number, Slot::MAX);
-        self.held.range(pins).map(|((_, slot), _)| *slot)
+        let uses = (io_number, Slot::MIN)..=(io_number, Slot::MAX);
+        self.held.range(uses).map(|((_, slot), _)| *slot)
     }
 
     /// Adds a fiber or thread that waits until the IO object is no longer in use.
@@ -67,7 +67,7 @@ impl DescriptorPins {
     /// Removes and returns a closer whose IO object is no longer in use, or any closer if `all`.
     pub fn take_closer(&mut self, all: bool) -> Option<Closer> {
         let mut closers = self.closers.iter();
-        let place = closers.position(|(io_number, _)| all || !self.is_pinned(*io_number))?;
+        let place = closers.position(|(io_number, _)| all || !self.is_in_use(*io_number))?;
         Some(self.closers.remove(place).1)
     }
 
@@ -86,7 +86,7 @@ impl State {
     /// Returns a queue to push to for the same reason; call this until it returns `None`.
     pub fn release_closers(&mut self) -> Option<ObjectRef> {
         loop {
-            match self.pins.take_closer(self.event_loop.is_closed)? {
+            match self.uses.take_closer(self.event_loop.is_closed)? {
                 Closer::Fiber(token) => _ = self.wake(token, WakeCause::Unblocked),
                 Closer::Thread(queue) => return Some(queue),
             }
@@ -95,22 +95,22 @@ impl State {
 
     /// Registers another thread that waits until the IO object is no longer in use. If it is not in use, returns false and
     /// does nothing.
-    pub fn push_when_unpinned(&mut self, io_number: u64, queue: ObjectRef) -> bool {
-        let is_pinned = self.pins.is_pinned(io_number);
-        if is_pinned {
-            self.pins.add_closer(io_number, Closer::Thread(queue));
+    pub fn push_when_unused(&mut self, io_number: u64, queue: ObjectRef) -> bool {
+        let is_in_use = self.uses.is_in_use(io_number);
+        if is_in_use {
+            self.uses.add_closer(io_number, Closer::Thread(queue));
         }
-        is_pinned
+        is_in_use
     }
 
     /// Begins a wait until the IO object is no longer in use. If it is not in use, returns false and does nothing.
-    pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
-        let is_pinned = self.pins.is_pinned(io_number);
-        if is_pinned {
+    pub fn begin_wait_until_unused(&mut self, slot: Slot, io_number: u64) -> bool {
+        let is_in_use = self.uses.is_in_use(io_number);
+        if is_in_use {
             let token = self.fibers.begin_wait(slot, Purpose::Work { io_number: 0 });
-            self.pins.add_closer(io_number, Closer::Fiber(token));
+            self.uses.add_closer(io_number, Closer::Fiber(token));
         }
-        is_pinned
+        is_in_use
     }
 }
 
@@ -118,50 +118,50 @@ impl State {
 mod tests {
     use reactor::Token;
 
-    use super::{Closer, DescriptorPins};
+    use super::{Closer, DescriptorUses};
     use crate::state::object_ref::ObjectRef;
 
     #[test]
-    fn the_closers_of_a_descriptor_are_due_after_its_last_pin() {
+    fn the_closers_of_a_descriptor_are_due_after_its_last_use() {
         let fiber = Closer::Fiber(Token::new(7, 1));
         let queues = [ObjectRef::new(40), ObjectRef::new(48)];
         let [thread, elsewhere] = queues.map(Closer::Thread);
-        let mut pins = DescriptorPins::default();
-        for pin in [(5, 1), (5, 2), (6, 3)] {
-            pins.pin(pin);
+        let mut uses = DescriptorUses::default();
+        for usage in [(5, 1), (5, 2), (6, 3)] {
+            uses.begin(usage);
         }
         for (io_number, closer) in [(6, elsewhere), (5, fiber), (5, thread)] {
-            pins.add_closer(io_number, closer);
+            uses.add_closer(io_number, closer);
         }
-        assert_eq!(vec![1, 2], pins.users(5).collect::<Vec<_>>());
-        pins.unpin((5, 1));
-        assert_eq!(None, pins.take_closer(false));
-        pins.unpin((5, 2));
-        assert!(!pins.is_pinned(5) && pins.is_pinned(6));
+        assert_eq!(vec![1, 2], uses.users(5).collect::<Vec<_>>());
+        uses.end((5, 1));
+        assert_eq!(None, uses.take_closer(false));
+        uses.end((5, 2));
+        assert!(!uses.is_in_use(5) && uses.is_in_use(6));
         let mut kept = Vec::new();
-        pins.for_each_object(|object| kept.push(object));
+        uses.for_each_object(|object| kept.push(object));
         assert_eq!(vec![queues[1], queues[0]], kept);
         for closer in [Some(fiber), Some(thread), None] {
-            assert_eq!(closer, pins.take_closer(false));
+            assert_eq!(closer, uses.take_closer(false));
         }
-        assert_eq!(Some(elsewhere), pins.take_closer(true), "it is closed");
+        assert_eq!(Some(elsewhere), uses.take_closer(true), "it is closed");
     }
 
     #[test]
-    fn a_pin_that_is_held_twice_is_released_twice() {
-        let mut pins = DescriptorPins::default();
-        pins.pin((5, 1));
-        pins.pin((5, 1));
-        pins.unpin((5, 1));
-        assert!(pins.is_pinned(5));
-        pins.unpin((5, 1));
-        assert!(!pins.is_pinned(5));
+    fn a_use_that_begins_twice_ends_twice() {
+        let mut uses = DescriptorUses::default();
+        uses.begin((5, 1));
+        uses.begin((5, 1));
+        uses.end((5, 1));
+        assert!(uses.is_in_use(5));
+        uses.end((5, 1));
+        assert!(!uses.is_in_use(5));
     }
 
     #[test]
-    fn work_without_a_descriptor_pins_nothing() {
-        let mut pins = DescriptorPins::default();
-        pins.pin((0, 1));
-        assert!(!pins.is_pinned(0));
+    fn work_without_a_descriptor_uses_nothing() {
+        let mut uses = DescriptorUses::default();
+        uses.begin((0, 1));
+        assert!(!uses.is_in_use(0));
     }
 }

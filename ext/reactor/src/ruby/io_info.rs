@@ -11,7 +11,7 @@ use reactor_scheduler::system::{
 };
 
 use crate::ruby::{
-    hidden_number,
+    hidden_ivar,
     io::{self, RealIo},
     io_numbers,
     object::is_kind_of,
@@ -19,7 +19,7 @@ use crate::ruby::{
 };
 
 /// An IO object, with what hooks need to know about it.
-pub struct IoFacts {
+pub struct IoInfo {
     pub io: RealIo,
     pub descriptor: Descriptor,
     pub owner_id: OwnerId,
@@ -28,7 +28,7 @@ pub struct IoFacts {
     pub is_ruby_socket: bool,
 }
 
-impl IoFacts {
+impl IoInfo {
     /// IOError if it is closed, TypeError if it is no IO.
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
@@ -101,23 +101,23 @@ impl IoFacts {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
         if is_other && !io_numbers::release(self.io.value(), self.descriptor) {
-            hidden_number::clear(self.io.value());
+            hidden_ivar::clear(self.io.value());
         }
     }
 }
 
 /// The packed value of an object without a table entry.
 fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
-    if let Some(packed) = hidden_number::known(io.value()) {
+    if let Some(packed) = hidden_ivar::known(io.value()) {
         return Some(packed);
     }
     if !io.value().is_frozen() {
-        let (packed, inode) = ask(hidden_number::next_serial(), io, descriptor);
+        let (packed, inode) = ask(hidden_ivar::next_serial(), io, descriptor);
         if io_numbers::give(io.value(), descriptor, packed, inode) {
             return Some(packed);
         }
     }
-    hidden_number::given(io.value(), |serial| ask(serial, io, descriptor).0)
+    hidden_ivar::given(io.value(), |serial| ask(serial, io, descriptor).0)
 }
 
 /// The packed value that an IO was given, if any.
@@ -125,12 +125,12 @@ fn known(io: RealIo) -> Option<u64> {
     let in_table = || io_numbers::known(io.value(), io.descriptor().ok()?);
     let has_entry = io_numbers::may_have(io.value()) && !io.is_closed();
     let packed = has_entry.then(in_table).flatten();
-    packed.or_else(|| hidden_number::known(io.value()))
+    packed.or_else(|| hidden_ivar::known(io.value()))
 }
 
 fn set(io: RealIo, descriptor: Descriptor, packed: u64, inode: Option<u64>) {
     if !io_numbers::replace(io.value(), descriptor, packed, inode) {
-        hidden_number::set(io.value(), packed);
+        hidden_ivar::set(io.value(), packed);
     }
 }
 
@@ -175,5 +175,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor::Internal.io_number(io)`: the number with which an IO object appears in fiber rows; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    io::real_io(io).ok().and_then(IoFacts::io_number_of)
+    io::real_io(io).ok().and_then(IoInfo::io_number_of)
 }
