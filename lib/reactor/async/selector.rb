@@ -3,54 +3,54 @@
 require_relative "../../reactor"
 
 module Reactor
-  # This library behind the selector protocol of IO::Event, by which Async's scheduler waits for descriptors and processes. See
+  # Implements the selector protocol of IO::Event, through which Async's scheduler waits for descriptors and processes. See
   # reactor/async.
   #
-  # Async keeps its timers, its tasks and the choice of the next fiber. The selector serves the descriptors: one registration
-  # for each, which outlives its waits; reads and writes that are tried first and never change O_NONBLOCK; sleeping to the
-  # nanosecond without the GVL; children by pidfd. On Ruby 3.3 and 3.4, too, closing an IO raises IOError in the tasks that
-  # wait for it.
+  # Async keeps its timers and tasks, and decides which fiber runs next. The selector serves descriptors and children: one
+  # registration per descriptor, which outlives its waits; reads and writes that are tried first and never change O_NONBLOCK;
+  # sleeps without the GVL, accurate to the nanosecond; a pidfd for each child. Closing an IO raises IOError in tasks that wait
+  # for it, even on Ruby 3.3 and 3.4.
   #
-  # A selector belongs to the thread of its loop. {#push} and {#wakeup} may be called by any thread.
+  # A selector belongs to the thread of its loop. Any thread may call {#push} and {#wakeup}.
   class AsyncSelector
     include TransferLoop
 
-    # The answer to an offset or a length beyond the buffer. An offset at its end is answered with 0, whatever the IO is, as
-    # other selectors do.
+    # The result for an offset or a length beyond the end of the buffer. For an offset at the end the result is 0, whatever the
+    # IO, as in other selectors.
     EINVAL = -Errno::EINVAL::Errno
     private_constant :EINVAL
 
-    # An entry of the ready queue that can be taken back.
+    # An entry of the ready queue that can be withdrawn.
     Turn = Struct.new(:fiber) do
       def alive? = fiber&.alive?
       def transfer = fiber.transfer
     end
 
-    # An exception for a fiber that waits.
+    # An exception for a waiting fiber.
     Interrupt = Struct.new(:fiber, :waiting, :number, :error) do
       def alive? = fiber.alive? && waiting.key?(number)
       def transfer = fiber.raise(error)
     end
     private_constant :Turn, :Interrupt
 
-    # @return [Fiber] the fiber that calls {#select}; nil once closed
+    # @return [Fiber] the fiber that calls {#select}; nil once the selector is closed
     attr_reader :loop
 
-    # @return [Float] seconds the last {#select} slept
+    # @return [Float] how long the last {#select} slept, in seconds
     attr_reader :idle_duration
 
     # @param loop [Fiber]
     # @param backend [Symbol, String, nil] a native one, see {Reactor.backends}; nil: the best
-    # @raise [ArgumentError] unknown, or not available here
+    # @raise [ArgumentError] the backend is unknown or unavailable
     def initialize(loop, backend: nil)
       @loop = loop
       @poller = Poller.new(backend)
       @ready = Thread::Queue.new
-      @waiting = {} # number of the wait => fiber
+      @waiting = {} # number of a wait => fiber
       @ios = {}.compare_by_identity # IO => { number => fiber }
       @idle_duration = 0.0
       @selecting = false
-      return unless RUBY_VERSION < "4.0" # later ones tell the scheduler, which tells the fiber
+      return unless RUBY_VERSION < "4.0" # from then on, Ruby tells the scheduler, which tells the fiber
 
       Patches.install(Patches::CLOSE)
       Schedulers.register(self)
@@ -62,7 +62,7 @@ module Reactor
     # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
 
-    # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
+    # @return [Boolean] also true in a forked child, because the descriptors belong to its parent
     def closed? = @loop.nil? || @poller.closed?
 
     # @return [nil]
@@ -74,35 +74,35 @@ module Reactor
 
     # --- control ---------------------------------------------------------------------------------------------------
 
-    # Goes to the loop until another fiber comes back to this one; does nothing in the loop itself.
+    # Gives control to the loop, until another fiber gives it back. Does nothing in the loop itself.
     def transfer = (@loop.transfer unless @loop.equal?(Fiber.current))
 
-    # Goes to the loop, and comes back when the fibers that are ready now have had their turn.
+    # Gives control to the loop, and continues when the fibers that are ready now have had their turn.
     def yield = queued { transfer }
 
-    # Goes to the fiber, and comes back as {#yield} does.
+    # Gives control to the fiber, and continues like {#yield}.
     def resume(fiber, *arguments) = queued { fiber.transfer(*arguments) }
 
-    # Raises in the fiber, and comes back as {#yield} does.
+    # Raises in the fiber, and continues like {#yield}.
     def raise(fiber, *arguments, **options) = queued { fiber.raise(*arguments, **options) }
 
-    # Has the next {#select} resume the fiber, or any object that responds to alive? and transfer. Any thread may call it.
+    # Makes the next {#select} resume the fiber, or any object that responds to alive? and transfer. Any thread may call this.
     def push(fiber) = @ready.push(fiber)
 
-    # @return [Boolean] whether the ready queue has an entry
+    # @return [Boolean] whether the ready queue has entries
     def ready? = !@ready.empty?
 
-    # Ends a {#select} that sleeps. Any thread may call it.
+    # Ends a sleeping {#select}. Any thread may call this.
     #
-    # @return [Boolean] whether there was one
+    # @return [Boolean] whether there was a sleeping {#select}
     def wakeup = @selecting && @poller.wake
 
-    # One turn: resumes the fibers that are ready, polls the descriptors, sleeps if there was neither, and resumes the fibers
-    # that got events.
+    # One turn: resumes the ready fibers, polls the descriptors (sleeping only if no fiber was ready), and resumes the fibers
+    # whose events have occurred.
     #
-    # @param duration [Numeric, nil] seconds to sleep at most; nil: no limit; a negative number counts as 0
-    # @return [Integer] how many events came
-    # @raise [TypeError] no duration
+    # @param duration [Numeric, nil] maximum number of seconds to sleep; nil: no limit; negative numbers count as 0
+    # @return [Integer] number of events
+    # @raise [TypeError] duration is not a duration
     def select(duration = nil)
       duration = 0 if duration.is_a?(Numeric) && duration.negative?
       duration = 0 if resume_ready
@@ -116,8 +116,8 @@ module Reactor
     # @param fiber [Fiber] the current one
     # @param io [IO]
     # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
-    # @return [Integer, false] those of the events that have come; false if it was resumed for another reason
-    # @raise [IOError] the IO is, or has been, closed
+    # @return [Integer, false] those of the events that have occurred; false if the fiber was resumed for another reason
+    # @raise [IOError] the IO is closed, or was closed meanwhile
     def io_wait(fiber, io, events)
       number = @poller.wait(io, events) or return events
 
@@ -137,17 +137,17 @@ module Reactor
     if VM::BUFFER_CONTRACT == 4
       # One transfer that does not wait.
       #
-      # @return [Integer] bytes, or -errno
+      # @return [Integer] number of bytes, or -errno
       def io_read(_fiber, io, buffer, offset, length) = transfer_once(:read, io, buffer, offset, length)
 
-      # As {#io_read}.
+      # Like {#io_read}.
       def io_write(_fiber, io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
     else
-      # @param length [Integer] bytes at least, waiting if need be; 0: one attempt
-      # @return [Integer] bytes, or -errno
+      # @param length [Integer] minimum number of bytes, for which it waits if necessary; 0: one attempt
+      # @return [Integer] number of bytes, or -errno
       def io_read(_fiber, io, buffer, length, offset = 0) = transfer_least(:read, io, buffer, length, offset)
 
-      # As {#io_read}.
+      # Like {#io_read}.
       def io_write(_fiber, io, buffer, length, offset = 0)
         ::Kernel.raise ArgumentError, "length exceeds the size of the buffer" if length > buffer.size
 
@@ -156,12 +156,12 @@ module Reactor
     end
 
     # @param descriptor [Integer]
-    # @return [Boolean] whether it was closed here; otherwise Ruby closes it, because that may take long
+    # @return [Boolean] whether it was closed here; if not, Ruby closes it, because that may be slow
     def io_close(descriptor) = @poller.close_descriptor(descriptor)
 
-    # @param pid [Integer] as waitpid(2)
-    # @param flags [Integer] as waitpid(2)
-    # @return [Process::Status, false, nil] false if it was resumed before; nil with WNOHANG if no child has changed
+    # @param pid [Integer] as for waitpid(2)
+    # @param flags [Integer] as for waitpid(2)
+    # @return [Process::Status, false, nil] false if the fiber was resumed early; nil with WNOHANG if no child has changed
     def process_wait(fiber, pid, flags)
       status = ChildEvents.status(pid, flags)
       return status if status || flags.anybits?(Process::WNOHANG)
@@ -175,7 +175,7 @@ module Reactor
       ChildEvents.status(pid, flags) || false
     end
 
-    # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call it.
+    # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call this.
     #
     # @api private
     def prepare_close(io)
@@ -188,22 +188,22 @@ module Reactor
       nil
     end
 
-    # IO#close_read or #close_write is about to be called. If it closes something, {#replaced} is called afterwards.
+    # Called before IO#close_read and #close_write. If one of them closes something, {#replaced} is called afterwards.
     #
     # @api private
     def prepare_half_close(_io, _reading) = nil
 
-    # IO#reopen is about to be called.
+    # Called before IO#reopen.
     #
     # @api private
     def prepare_reopen(_io) = nil
 
-    # The IO has another file than before, or is closed. If `interrupts`, raises IOError in the tasks that wait for it.
+    # Called after the IO was reopened or closed. If `interrupts` is true, raises IOError in the tasks that wait for it.
     #
     # @api private
     def replaced(io, interrupts) = (prepare_close(io) if interrupts)
 
-    # The reading half of the socket is shut down: the kernel reports it.
+    # Called after the reading half of the socket was shut down, which the kernel reports.
     #
     # @api private
     def note_read_shutdown(_io) = nil
@@ -217,7 +217,7 @@ module Reactor
 
     private
 
-    # Runs the block with the current fiber in the ready queue.
+    # Runs the block while the current fiber is in the ready queue.
     def queued
       turn = Turn.new(Fiber.current)
       @ready.push(turn)
@@ -226,7 +226,7 @@ module Reactor
       turn.fiber = nil
     end
 
-    # Resumes the entries of the ready queue, each once. An entry that comes meanwhile waits for the next turn.
+    # Resumes each entry of the ready queue once. Entries added meanwhile wait for the next turn.
     #
     # @return [Boolean] whether there were any
     def resume_ready
@@ -239,7 +239,7 @@ module Reactor
     end
 
     def poll(duration)
-      @selecting = true # set before the queue is looked at: a thread that pushes after that wakes
+      @selecting = true # before reading the queue: from now on, a thread that pushes also wakes
       duration = 0 unless @ready.empty?
       started = Clock.now unless duration.is_a?(Integer) && duration.zero?
       @poller.poll(duration)

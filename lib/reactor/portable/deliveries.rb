@@ -2,23 +2,23 @@
 
 module Reactor
   class PortableScheduler
-    # Exceptions that are raised where a fiber waits: those of timeouts, which are raised unless their block ends first, and those of
-    # {#fiber_interrupt} and {#cancel}.
+    # Raises exceptions in waiting fibers: for timeouts, which raise unless their block ends first, and for {#fiber_interrupt} and
+    # {#cancel}.
 
-    # The methods of IO that close a descriptor, and the hooks in which they wait.
+    # The methods of IO that close a descriptor, and the hooks in which these methods wait.
     CLOSING = %w[close close_read close_write reopen].freeze
     HOOKS_OF_CLOSE = %w[block kernel_sleep].freeze
     private_constant :CLOSING, :HOOKS_OF_CLOSE
 
-    # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
-    # Enumerator. It never raises once the block has been left.
+    # The hook for Timeout.timeout: runs the block, and when the time limit elapses, raises where the block waits, even inside an
+    # Enumerator. It never raises after the block has ended.
     #
-    # @param duration [Numeric, nil] seconds; nil: no limit; a negative number is over at once
+    # @param duration [Numeric, nil] seconds; nil: no limit; a negative number elapses at once
     # @param exception [Class, Exception]
-    # @param message [String, nil] nil: an instance is raised as it is
+    # @param message [String, nil] nil: an exception instance is raised as it is
     # @yieldparam duration [Numeric]
     # @return what the block returns
-    # @raise [TypeError] no duration
+    # @raise [TypeError] duration is not a duration
     def timeout_after(duration, exception, message = nil, &block)
       seconds = Durations.added_seconds(duration)
       return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless may_park?
@@ -27,14 +27,14 @@ module Reactor
       run_interruptible(seconds, message ? [exception, message] : [exception]) { yield(duration) }
     end
 
-    # As {#timeout_after}, but {#interrupt} may raise the exception before the time is over. In a forked child nothing is raised.
+    # Like {#timeout_after}, but {#interrupt} can raise the exception earlier. In a forked child nothing is raised.
     #
     # @param limit [Numeric, nil] seconds; nil: no limit
     # @param exception [Class, Exception]
-    # @yieldparam interruption what {#interrupt} takes
+    # @yieldparam interruption to pass to {#interrupt}
     # @return what the block returns
-    # @raise [TypeError] no duration
-    # @raise [ThreadError] a trap handler calls it in the middle of a wait
+    # @raise [TypeError] limit is not a duration
+    # @raise [ThreadError] a trap handler calls this in the middle of a wait
     # @api private
     def interruptible(limit, exception, &block)
       seconds = Durations.added_seconds(limit)
@@ -43,21 +43,21 @@ module Reactor
       enter ? run_interruptible(seconds, [exception], &block) : yield(nil)
     end
 
-    # Raises in the block of {#interruptible} where that waits; once, and not after the block.
+    # Raises in the block of {#interruptible} where it waits. Raises at most once, and never after the block has ended.
     #
     # @return [nil]
-    # @raise [ThreadError] called by another thread
+    # @raise [ThreadError] called on another thread
     # @api private
     def interrupt(interruption)
       enqueue(interruption) if enter && !interruption.done
       nil
     end
 
-    # Sets the time of an {#interruptible} anew, unless it is over.
+    # Sets a new time limit for an {#interruptible}, unless it has expired.
     #
     # @param seconds [Numeric, nil] from now on; nil: no limit
     # @return [nil]
-    # @raise [ThreadError] called by another thread
+    # @raise [ThreadError] called on another thread
     # @api private
     def limit(interruption, seconds)
       return unless enter && !interruption.queued && !interruption.done
@@ -73,7 +73,7 @@ module Reactor
       delivery = Delivery.new(Fiber.current, arguments)
       delivery.timer = @timers.add(seconds, delivery) if seconds
       value = yield(delivery)
-      raise(*arguments) if delivery.outlasted && !delivery.done # no wait has followed the close
+      raise(*arguments) if delivery.outlasted && !delivery.done # there was no wait after the close to raise it
 
       value
     ensure
@@ -81,24 +81,24 @@ module Reactor
       @timers.remove(delivery.timer) if delivery&.timer
     end
 
-    # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it
-    # is a suspended Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits.
+    # The fiber to raise in. If the timeout's fiber does not wait itself, because it has resumed another fiber or is a suspended
+    # Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits.
     def receiver(delivery)
       fiber = delivery.fiber
       @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
     end
 
-    # Gives an exception to a fiber. It is the first entry of the ready queue.
+    # Raises an exception in a fiber. The delivery is the first entry of the ready queue.
     def deliver(delivery)
       fiber = receiver(delivery)
       wait = @waits[fiber]
       if wait&.queued && wait.blocks? && !delivery.deferred
-        # The wake-up may have handed over a lock, so it takes effect first.
+        # The wake-up comes first, because it may have handed over a lock.
         delivery.deferred = true
         @ready.push(delivery)
         @ready.shift
       elsif wait && (delivery.outlasted = closes_io?(fiber))
-        (wait.late ||= []) << delivery # it comes again when this wait is over
+        (wait.late ||= []) << delivery # it is queued again when this wait has ended
         @ready.shift
         delivery.queued = false
       elsif wait
@@ -106,15 +106,15 @@ module Reactor
         @ready.unshift(wait)
         wait.queued = delivery.done = true
       else
-        # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
+        # The fiber does not wait itself: it has resumed one that does, or it is a stand-in. Ruby finds the waiting fiber.
         delivery.done = true
         switch_to_new(Fiber.new { raise_in(fiber, delivery.arguments) }) if fiber.alive?
       end
     end
 
-    # Whether a fiber waits for the other threads that use an IO which it closes. An exception must
-    # not end that wait. Up to Ruby 3.4 the VM keeps the threads in a list on the stack of the method that closes, and would go
-    # on to use it. In 4.0 the fiber would keep the mutex that they need to leave. The frames of the fiber tell which method waits.
+    # Whether the fiber closes an IO and waits for other threads that use it. An exception must not end that wait. Up to Ruby 3.4,
+    # the VM would continue to use a list of these threads that is on the stack of the closing method. In 4.0, the fiber would
+    # keep the mutex that the threads need in order to leave. The frames of the fiber tell which method waits.
     def closes_io?(fiber)
       return false unless Fiber === fiber
 
@@ -124,12 +124,12 @@ module Reactor
       !caller.nil? && CLOSING.include?(caller.base_label)
     end
 
-    # In a fiber of its own, which need not give control back: it is not queued if it stays suspended.
+    # Runs in a separate fiber, which need not return control: it is not queued if it stays suspended.
     def raise_in(fiber, arguments)
       @running = nil
       return fiber.raise(*arguments) if arguments
 
-      @killed[fiber] = true # the kill unwinds it from where it has resumed another fiber
+      @killed[fiber] = true # the kill unwinds it from where it resumed another fiber
       fiber.kill
     end
   end

@@ -2,7 +2,7 @@
 
 module Reactor
   class PortableScheduler
-    # Which waits there are for which IO objects, and what IO.select says of these.
+    # The waits for each IO, and what IO.select reports for them.
     class Descriptors
       EVENTS = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].freeze
       private_constant :EVENTS
@@ -12,19 +12,19 @@ module Reactor
         # @return [Array(Array<IO>, Array<IO>, Array<IO>)] as IO.select takes them
         def lists(masks) = EVENTS.map { |event| masks.filter_map { |io, mask| io if mask.anybits?(event) } }
 
-        # @return [Integer, nil] those of the events that have come
+        # @return [Integer, nil] those of the events that have occurred
         def ready_now(io, events)
           found = Fiber.blocking { VM.select_now(*lists({ io => events })) }
           found && EVENTS.zip(found).sum { |event, ios| ios.empty? ? 0 : event }
         rescue Errno::EBADF
-          raise unless io.closed? # by another thread, after IO.select had looked whether it is
+          raise unless io.closed? # by another thread, after IO.select had checked
 
           raise IOError, "stream closed in another thread"
         end
       end
 
       def initialize
-        @waits = EVENTS.to_h { |event| [event, {}.compare_by_identity] } # event => IO => the waits for it => true
+        @waits = EVENTS.to_h { |event| [event, {}.compare_by_identity] } # event => IO => its waits => true
         @sleep = VM::WINDOWS ? Pauses.new : Sleep.new
       end
 
@@ -46,24 +46,25 @@ module Reactor
       # @return [Array<Wait, Watch>]
       def waits_for(io) = @waits.values.flat_map { |waits_of| waits_of[io]&.keys || [] }.uniq(&:object_id)
 
-      # Asks the kernel, and adds what has come to the events of the waits.
+      # Polls the kernel, and adds the events to the waits.
       #
-      # @param timeout [Numeric, nil] seconds that the thread may sleep
-      # @return [Array<Array(Wait|Watch, Exception)>, nil] each of the waits for which something has come, and the error if IO.select does not
-      #   take the IO; nil when the time is over
+      # @param timeout [Numeric, nil] seconds the thread may sleep
+      # @return [Array<Array(Wait|Watch, Exception)>, nil] each wait with an event, along with the error if IO.select rejects the
+      #   IO; nil when the timeout elapses
       def select(timeout)
         asked = @waits.values.map(&:keys)
         found = @sleep.select(asked, timeout) or return
         EVENTS.zip(found).flat_map { |event, ios| ios.flat_map { |io| ready_waits(event, io) } }
       rescue IOError, FrozenError, Errno::EBADF
         refused = refused_waits
-        # If a trap handler has ended the last wait for an IO and closed it in the middle of the poll, the next one does not ask for it.
+        # If a trap handler ended the last wait for an IO in the middle of the poll and closed the IO, the next poll will not
+        # include it.
         raise if refused.empty? && (@sleep.closed? || asked&.flatten&.none?(&:closed?)) # raised by another thread
 
         refused
       end
 
-      # Ends a sleep. Any thread may call it.
+      # Ends a sleep. Any thread may call this.
       def wake = @sleep.wake
 
       def close = @sleep.close
@@ -80,8 +81,8 @@ module Reactor
         @waits[event].fetch(io, {}).keys.each { |wait| wait.events |= event }.map { |wait| [wait] }
       end
 
-      # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs. IO.select is not asked
-      # again for the IO, because it would raise each time until the fibers have left.
+      # An IO that is closed, frozen, or not open in this direction raises in the fibers that wait for it. It is left out of
+      # further polls, because IO.select would raise each time until the fibers have ended their waits.
       def refused_waits
         @waits.flat_map do |event, waits_of|
           waits_of.keys.flat_map do |io|

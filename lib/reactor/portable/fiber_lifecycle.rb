@@ -2,21 +2,21 @@
 
 module Reactor
   class PortableScheduler
-    # The fibers that the scheduler makes, from their first to their last line.
+    # Makes, runs and cancels the scheduler's fibers.
 
-    # The hook for Fiber.schedule: makes a fiber and runs it at once, until it waits for the first time.
+    # The hook for Fiber.schedule: makes a fiber and runs it at once, until its first wait.
     #
-    # An exception before that reaches the caller. Later a StandardError or ScriptError is reported on stderr (if the
-    # thread reports on exceptions), kept, and raised by {Lifecycle#run} when all fibers have ended. Any other exception
-    # (SystemExit, Interrupt, NoMemoryError) goes to the root fiber at once. If a trap handler calls it in the middle of a wait, the fiber
-    # starts in its turn.
+    # An exception before the first wait is raised in the caller. A later StandardError or ScriptError is reported on stderr (if
+    # the thread reports on exceptions), kept, and raised by {Lifecycle#run} when all fibers have ended. Any other exception
+    # (SystemExit, Interrupt, NoMemoryError) is raised in the root fiber at once. If a trap handler calls this in the middle of a
+    # wait, the fiber starts later, when it is its turn.
     #
-    # @param arguments handed to the block
-    # @param options handed to Fiber.new (storage:)
+    # @param arguments passed to the block
+    # @param options passed to Fiber.new (storage:)
     # @return [Fiber] non-blocking; its storage is a copy of the caller's unless the options say otherwise
     # @raise [RuntimeError] the scheduler is closed, or the process is a forked child
     # @raise [ThreadError] the scheduler belongs to another thread
-    # @raise [ArgumentError] without a block
+    # @raise [ArgumentError] no block given
     def fiber(*arguments, **options, &block)
       raise "this scheduler belongs to the parent process" unless enter
       raise ArgumentError, "tried to create Proc object without a block" unless block
@@ -27,12 +27,12 @@ module Reactor
       @recorder.birth
       @waits[Fiber.current] = start
       start.queued = true
-      @ready.unshift(start) # first in the queue: the caller goes on as soon as the new fiber waits
+      @ready.unshift(start) # first in the queue, so the caller continues as soon as the new fiber waits
       park(start) { switch_to_new(fiber, *arguments) }
       fiber
     end
 
-    # Runs until every fiber made by `fiber` has ended, and every watcher that is not transient.
+    # Runs until every fiber made by `fiber` and every non-transient watcher has ended.
     #
     # @return [nil]
     # @raise the first error that escaped a fiber
@@ -49,8 +49,8 @@ module Reactor
       raise error if error
     end
 
-    # Ends every watcher, and asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and
-    # no rescue. The fibers end in {#drain}, which serves their ensure clauses however long these wait.
+    # Ends every watcher, and asks every live fiber to end. A fiber leaves where it waits, as if by throw, so ensure clauses run
+    # and rescue clauses do not. The fibers end in {#drain}, which serves their ensure clauses however long they wait.
     #
     # @return [nil]
     # @raise [FiberError] called from one of these fibers
@@ -67,10 +67,10 @@ module Reactor
       nil
     end
 
-    # Asks one fiber to end, as {#cancel} does, unless it has been asked before.
+    # Asks one fiber to end, like {#cancel}, unless it has been asked before.
     #
     # @param fiber [Fiber]
-    # @return [Boolean] whether it was made by {#fiber}, and has neither ended nor been asked
+    # @return [Boolean] whether it was made by {#fiber} and had neither ended nor been asked
     # @raise [ThreadError] the scheduler belongs to another thread
     # @api private
     def cancel_fiber(fiber)
@@ -87,7 +87,7 @@ module Reactor
     # @api private
     def forbid_own_fibers
       fiber = Fiber.current
-      # The root fiber, which is blocking, runs on behalf of none: @owners may name the one that had control before.
+      # The root fiber, which is blocking, never runs on behalf of another one, though @owners may have an entry for it.
       return unless enter && (interrupts? || [fiber, (@owners[fiber] unless fiber.blocking?)].any? { |each| @live.key?(each) })
 
       raise FiberError, "a fiber cannot wait for its own scheduler to end"
@@ -104,7 +104,7 @@ module Reactor
 
     private
 
-    # For a trap handler in the middle of a wait or a poll.
+    # Used by a trap handler in the middle of a wait or a poll.
     def start_later(arguments, options, block)
       fiber = Fiber.new(**options, blocking: false) { run_fiber(NO_SPAWNER, arguments, block) }
       @recorder.birth
@@ -117,20 +117,20 @@ module Reactor
     def run_fiber(start, arguments, block)
       fiber = Fiber.current
       @live[fiber] = block
-      catch(fiber) do # thrown by a cancelled wait
+      catch(fiber) do # a cancelled wait throws to it
         block.call(*arguments)
-      rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
+      rescue Exception => error # rubocop:disable Lint/RescueException -- Ruby would raise it in an unrelated fiber
         if forked_child?
-          raise # in a child forked by this fiber no drain will raise it
+          raise # no drain would raise it in a child forked by this fiber
         elsif !start.done
           start.error = [error]
         elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
           keep_error(error, fiber)
         else
-          raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
+          raise # leaves the fiber: Ruby raises it at the end of the root fiber's chain of resumes
         end
       end
-      nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
+      nil # Ruby keeps what an ended fiber returned, which could be another fiber, and so on
     ensure
       @live.delete(fiber)
       @cancelled.delete(fiber)
@@ -138,14 +138,14 @@ module Reactor
       go_on_draining
     end
 
-    # The first one that `on_error` does not take comes out of #run in the end.
+    # Keeps the first error that `on_error` does not handle, for #run to raise.
     def keep_error(error, ended)
       taken = report_error(error, ended)
     ensure
       @error ||= error unless taken
     end
 
-    # A fiber of the program's own may call it in the middle of another call.
+    # May be called while another call is in progress, by a fiber that the program made itself.
     def wait_until_drained
       outer = @drain
       until drained?
@@ -164,7 +164,7 @@ module Reactor
 
     def go_on_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
 
-    # Then the fibers are cancelled that `ensure` clauses have started, as the VM does with threads.
+    # If so, fibers started by `ensure` clauses are cancelled next, as the VM does with threads.
     def cancelled_have_ended? = @cancelling && @cancelled.empty?
 
     def ask_to_end(fiber)

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Heads of HTTP/1 requests in plain Ruby: the same answers as `http_request.rs`, but an error is found only once the head is whole.
+  # Parses heads of HTTP/1 requests in plain Ruby. The results equal those of `http_request.rs`, except that errors are found only
+  # once the head is complete.
   module HTTPRequest
     TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/n
     REQUEST_LINE = %r{\A(#{TOKEN}) ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])\z}n
@@ -15,7 +16,7 @@ module Reactor
 
     # @param bytes [String]
     # @param env [Hash] is filled
-    # @return [Integer] the length of the head; 0 if it is not whole; or the status of a refusal, negative
+    # @return [Integer] the length of the head; 0 if it is incomplete; the negative status if it is refused
     def parse(bytes, env)
       bytes = bytes.b
       start = bytes[/\A(?:\r?\n)*/n].bytesize
@@ -45,19 +46,19 @@ module Reactor
       store_host(env, host) unless host.to_s.empty?
     end
 
-    # Refuses what leaves open where the body ends.
+    # Refuses a request if the end of its body is ambiguous.
     def check_body(length, encoding, minor)
       refuse(400) if (length && encoding) || (length && !length.match?(/\A\d{1,18}\z/n)) || (encoding && minor == "0")
       refuse(501) unless encoding.nil? || encoding.casecmp?("chunked")
     end
 
-    # The value of a header that may come once.
+    # The value of a header that may occur at most once.
     def only(headers, name)
       values = headers.filter_map { |header, value| value if header.casecmp?(name) }
       values.size > 1 ? refuse(400) : values.first
     end
 
-    # The authority that an absolute target names, and the path with the query.
+    # The authority of an absolute target, and the path with the query.
     def split(method, target)
       refuse(501) if method == "CONNECT"
       refuse(400) if target.include?("#") || !target.dup.force_encoding(Encoding::UTF_8).valid_encoding?

@@ -4,7 +4,7 @@ require "socket"
 
 module Reactor
   class PortableScheduler
-    # A question to the resolver, which a thread of its own asks. Its fiber may leave at any time.
+    # A request to the resolver, made on a thread of its own. The fiber may leave at any time.
     #
     # @api private
     class Lookup
@@ -21,12 +21,12 @@ module Reactor
         end
       end
 
-      # @return [Boolean] whether {#answer} has one
+      # @return [Boolean] whether there is an answer or an error
       def ended? = !!(@found || @error)
 
-      # @param asker [String] what the message of an error begins with
-      # @return [Array(String, Integer, Integer, Integer), nil] address, family, socktype, protocol of each; nil if there is
-      #   no answer so far
+      # @param asker [String] first word of the error message
+      # @return [Array(String, Integer, Integer, Integer), nil] address, family, socktype and protocol of each result; nil if
+      #   there is no answer yet
       # @raise [SocketError, SystemCallError] Ruby's own
       def answer(asker)
         return unless ended?
@@ -35,13 +35,13 @@ module Reactor
         @found.map { |address| [address.to_sockaddr, address.pfamily, address.socktype, address.protocol] }
       end
 
-      # Drops the answer.
+      # Abandons the lookup.
       def cancel
         @listener = nil
         @thread.kill
       end
 
-      # Calls the block when the lookup has ended: at least once, by any thread, and at once if it has ended before.
+      # Calls the block when the lookup has ended, or at once if it has ended already. May call it twice, on any thread.
       def on_done(&listener)
         @listener = listener
         listener.call if ended?

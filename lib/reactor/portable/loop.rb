@@ -2,14 +2,14 @@
 
 module Reactor
   class PortableScheduler
-    # The loop: how a wait begins and ends, how control changes hands, and a turn, in which it is asked what has become ready and whose
-    # time has come.
+    # The loop: begins and ends waits, hands over control, and takes turns. A turn asks which descriptors are ready and which
+    # timers are due.
 
-    # Resumes between two polls, so that many ready fibers cannot keep descriptors waiting.
+    # Resumes between two polls, so that many ready fibers cannot starve the descriptors.
     MAX_RESUMES_PER_POLL = 64
 
-    # Seconds between two polls at most while descriptors are waited for, because C code does not tell that it has closed or
-    # replaced one.
+    # The most seconds between two polls while fibers wait for descriptors, because C code may close or replace a descriptor
+    # without notice.
     MAX_SLEEP = 1.0
     private_constant :MAX_RESUMES_PER_POLL, :MAX_SLEEP
 
@@ -19,10 +19,11 @@ module Reactor
 
     def begin_wait(kind) = @waits[Fiber.current] = Wait.new(Fiber.current, kind, @waits[Fiber.current])
 
-    # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at each branch and
-    # at the end of each call, also of one in C (`vm_pop_frame`). So an unblock that comes before the wait is noted is kept for it.
+    # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at each
+    # branch and at the end of each call, even of a C function (`vm_pop_frame`). So an unblock that comes before the wait is
+    # recorded is kept for it.
     def begin_block(kind)
-      outer, @beginning = @beginning, true # not a call; nothing may stand before it
+      outer, @beginning = @beginning, true # not a call; must be the first line
       wait = begin_wait(kind)
       end_block(wait) if @early_unblocks.delete(Fiber.current)
       wait
@@ -30,11 +31,11 @@ module Reactor
       @beginning = outer
     end
 
-    # Gives the thread away until the wait is over. However it ends, nothing is left of it afterwards.
+    # Lets other fibers run until the wait ends. Cleans up, however it ends.
     #
-    # @param duration [Numeric, nil] seconds after which it ends by itself; 0: when its turn comes again
+    # @param duration [Numeric, nil] seconds after which the wait ends; 0: it ends at this fiber's next turn
     # @param lenient [Boolean] whether a negative duration counts as 0, and an infinite one is allowed
-    # @yield instead of the first look at the ready queue
+    # @yield instead of running the next fiber for the first time
     def park(wait, duration = nil, lenient: false)
       seconds = lenient ? Durations.lenient_seconds(duration) : Durations.seconds(duration)
       return ForkedChildHooks.block(seconds) { wait.queued } unless may_park?(wait.outer)
@@ -53,10 +54,10 @@ module Reactor
       end_wait(wait)
     end
 
-    # Parks on each of the IOs.
+    # Parks on several IOs.
     #
     # @param lookups [Array<Lookup>] end the wait as well
-    # @return [Integer, false] the events of all that came, or false
+    # @return [Integer, false] all events that occurred, or false
     def wait_on(masks, seconds, kind = :io, lookups = [])
       wait = begin_wait(kind)
       wait.masks = masks
@@ -71,8 +72,8 @@ module Reactor
       wait.events.zero? ? false : wait.events
     end
 
-    # Waits for a moment until Process.wait may have an answer. The longer the wait has taken, the longer is the moment. (A
-    # thread in Process.wait would take the child, and lose it if the wait is interrupted.)
+    # Sleeps briefly, until Process.wait may have a result. The longer the wait has lasted, the longer it sleeps. (Process.wait on
+    # a thread would take the child, and lose it when the wait is interrupted.)
     #
     # @param since [Float] when the wait began, on the real clock
     def await_child(_pid, _flags, since)
@@ -80,8 +81,8 @@ module Reactor
       moment = (waited / 4.0).clamp(0.001, 0.05)
       return kernel_sleep(moment) unless @timers.virtual_now
 
-      # Children live in real time, so they get `settle` seconds of it before the clock may jump. After that the moment is
-      # longer than it takes to be idle, or virtual time would never go on.
+      # Children live in real time, so they get `settle` seconds of it before the clock may jump. After that, each sleep is longer
+      # than `settle`, because otherwise virtual time would never advance.
       moment = 2 * @timers.settle + 0.005 if waited > @timers.settle
       run_on_own_thread { sleep(moment) }
     end
@@ -91,12 +92,12 @@ module Reactor
 
       alone = @ready.empty?
       enqueue(wait)
-      poll if alone # a fiber that only yields must not keep descriptors waiting
+      poll if alone # a fiber that only yields must not starve the descriptors
     end
 
     # Ends the fiber's waits in {PortableScheduler#block} and {PortableScheduler#kernel_sleep}.
     def end_blocks(fiber)
-      @early_unblocks[fiber] = true # before the look at the wait: #begin_block notes that first, and looks here afterwards
+      @early_unblocks[fiber] = true # before reading @waits: #begin_block writes to @waits, then reads this
       wait = @waits[fiber]
       @early_unblocks.delete(fiber) unless wait.nil? && (@beginning || overridden?)
       while wait
@@ -118,14 +119,14 @@ module Reactor
       @descriptors.remove(wait) if wait.masks
       wait.late&.each { |delivery| enqueue(delivery) }
       wait.outer ? @waits[wait.fiber] = wait.outer : @waits.delete(wait.fiber)
-      # An entry that is still queued, or the caller of a new fiber, must keep no fiber alive.
+      # A queued entry, or the caller of a new fiber, must not keep a fiber alive.
       wait.fiber = wait.outer = nil
     end
 
     # --- the ready queue -------------------------------------------------------------------------------------------
 
-    # Queues a wait that is over, or a delivery that is due. The append is the one step that counts: another thread or a
-    # trap handler may run before and after it.
+    # Queues a wait that has ended, or a delivery that is due. The append takes effect in one step: another thread or a trap
+    # handler may run before or after it.
     def enqueue(entry)
       return if entry.queued
 
@@ -159,18 +160,18 @@ module Reactor
       entry.done = true if entry.kind == :stray
       entry.kind == :stray ? switch_to_new(entry.fiber) : switch(entry.fiber)
     rescue FiberError => error
-      raise unless entry.kind == :stray && refused?(error) # it was not left behind after all, but waits inside an Enumerator or for one
+      raise unless entry.kind == :stray && refused?(error) # it is no stray: it waits inside an Enumerator or for one
     end
 
     # Hands control to another fiber. It comes back in one of three ways:
     #
-    # * Another fiber has resumed this one, because its turn has come.
-    # * A fiber has ended, and Ruby went on with the fiber at the end of the root fiber's chain of resumes, which is this
-    #   one. Its wait is not over, so it runs the next fiber.
-    # * A fiber has called Fiber#raise or Fiber#kill on this one. That fiber is left behind without having parked, so it is
-    #   queued here.
+    # * Another fiber has resumed this one, because it is its turn.
+    # * A fiber has ended, and Ruby has continued with the fiber at the end of the root fiber's chain of resumes, which is this
+    # one. Its wait has not ended, so it runs the next fiber.
+    # * A fiber has called Fiber#raise or Fiber#kill on this one. That other fiber has lost control without parking, so it is
+    # queued here.
     #
-    # Ruby raises the kill of a killed fiber on every switch back into it. Repeats are dropped, so that ensure clauses can wait.
+    # Ruby raises the kill of a killed fiber at every switch back to it. Repetitions are dropped, so that ensure clauses can wait.
     #
     # @yield instead of the transfer
     def switch(fiber, *arguments)
@@ -180,7 +181,7 @@ module Reactor
       @running = current
       ended = true
       answer
-    rescue Exception # rubocop:disable Lint/RescueException -- only noted: the fiber's owner may have been killed
+    rescue Exception # rubocop:disable Lint/RescueException -- only recorded: the fiber's owner may have been killed
       ended = true
       @suspects[@owners[current]] = true if @owners.key?(current)
       raise
@@ -197,8 +198,8 @@ module Reactor
       return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
     end
 
-    # Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, Ruby has raised an error in
-    # that one, and then the kill here, which no switch has seen. A switch to an empty fiber tells.
+    # Called before a wait. If the fiber was killed while it waited for another one, such as an Enumerator's, Ruby has raised an
+    # error in the other one and then the kill in this one, where no switch has noticed it. A switch to an empty fiber does.
     def find_kill
       fiber = Fiber.current
       return if @suspects.empty? || @killed[fiber] || !@suspects.key?(@owners[fiber] || fiber)
@@ -207,7 +208,7 @@ module Reactor
         Fiber.new(storage: nil) { nil }.resume
         @suspects.delete(fiber)
         ended = true
-      rescue Exception # rubocop:disable Lint/RescueException -- only noted
+      rescue Exception # rubocop:disable Lint/RescueException -- only recorded
         ended = true
         raise
       ensure
@@ -218,20 +219,21 @@ module Reactor
       end
     end
 
-    # Whether a transfer did not take place.
+    # Whether this error means that a transfer did not take place.
     def refused?(error) = error.is_a?(FiberError) && error.message.start_with?("attempt to transfer to a ")
 
-    # Whether a living fiber has never had control, because there was no memory for its stack.
+    # Whether a live fiber has never had control, because there was no memory for its stack.
     def unborn?(fiber) = fiber.alive? && fiber.backtrace.to_a.empty?
 
-    # Gives a new fiber control.
+    # Gives control to a new fiber.
     def switch_to_new(fiber, *arguments)
       return switch(fiber, *arguments) unless Fiber.current.blocking? && @starter.usable?
 
       switch(fiber) { @starter.start(fiber, *arguments) }
     end
 
-    # The current fiber may be an Enumerator's: then the fiber that had control last has resumed it, or one that did.
+    # Records on whose behalf the current fiber runs. If it is an Enumerator's, the last fiber that had control has resumed it,
+    # directly or indirectly.
     def note_owner
       fiber = Fiber.current
       return if @live.key?(fiber) || @running.nil? || fiber.equal?(@running)
@@ -240,12 +242,12 @@ module Reactor
       @owners[fiber] = owner unless owner.equal?(fiber)
     end
 
-    # @param wait [Wait, nil] what the fiber waited for before
-    # @return [Boolean] false where the hook does what Ruby does without a scheduler
+    # @param wait [Wait, nil] the fiber's wait before this one
+    # @return [Boolean] false if the hook must do what Ruby does without a scheduler
     def may_park?(wait = @waits[Fiber.current]) = enter && !interrupts?(wait)
 
-    # Whether a trap handler or a finalizer calls a hook in the middle of a poll, or of a wait of this fiber or of the one that has
-    # resumed it. No other fiber may run then.
+    # Whether a trap handler or a finalizer has called a hook in the middle of a poll, or of a wait of this fiber or of its owner.
+    # No other fiber may run then.
     def interrupts?(wait = @waits[Fiber.current])
       note_owner
       (@polling && @poller.alive?) || [wait, @waits[@owners[Fiber.current]]].any? { |outer| outer&.parked? }
@@ -253,15 +255,16 @@ module Reactor
 
     # --- polls -----------------------------------------------------------------------------------------------------
 
-    # Asks what has become ready. It waits for an answer if no fiber is ready.
+    # Asks which descriptors are ready, and waits for an answer if no fiber is ready.
     #
-    # IO.select runs in a blocking fiber of its own. Because the fiber is blocking, IO.select does not call the hooks.
-    # Because it is a fiber of its own, Interrupt, Thread#raise and Thread#kill end only this fiber, and Ruby raises them in
-    # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
+    # IO.select runs in a separate, blocking fiber. It calls no hooks, because the fiber is blocking. Interrupt, Thread#raise and
+    # Thread#kill end only this separate fiber, and Ruby raises them in the fiber at the end of the root fiber's chain of resumes;
+    # the fiber that polls continues to wait, unharmed.
     #
-    # The first such fiber gets its stack at once: after other fibers have taken all memory, none could poll.
+    # The first such fiber allocates its stack at once, because polling must work even when other fibers have used up all memory.
     #
-    # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So each makes the next one.
+    # A fiber made in a trap handler never runs trap handlers, even after that handler has ended. So each poller makes the next
+    # one.
     def poll
       @poller = @next_poller unless @poller.alive?
       switch(@poller, Fiber.current)
@@ -272,14 +275,14 @@ module Reactor
       @poller.transfer(nil, Fiber.current)
     end
 
-    # If its first switch comes with a maker, it gives control back to that one before it polls.
+    # If its first switch passes a maker, it returns control to the maker before it polls.
     def new_poller
       Fiber.new(blocking: true, storage: nil) do |asker, maker|
         @next_poller = new_poller
         asker = maker.transfer if maker
         while asker
           poll_once
-          @running = asker # here, because a trap handler may run as soon as that one has control
+          @running = asker # here, because a trap handler may run as soon as the asker has control
           asker = asker.transfer
         end
       end
@@ -289,17 +292,18 @@ module Reactor
       again = @resumes_since_poll.zero?
       @resumes_since_poll = 0
       @recorder.end_turn
-      @polling = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
+      @polling = true # before reading the ready queue: from now on, a thread that enqueues writes to the pipe
       jump = false
       timeout = @ready.empty? ? poll_timeout { jump = true } : 0
       sleeps = !timeout&.zero?
       @recorder.begin_sleep if sleeps
       found = @descriptors.select(timeout)
-      found ||= @descriptors.select(0) if jump # IO.select that may not wait misses what is ready if a signal cuts it short
+      found ||= @descriptors.select(0) if jump # a non-waiting IO.select interrupted by a signal misses ready descriptors
       found&.each { |wait, error| error ? refuse(wait, error) : enqueue(wait) }
       @timers.jump if jump && !found && @ready.empty?
       fire_timers
-      # Only if the last sleep was in vain as well: a thread may have been woken and not run yet, and nothing tells.
+      # Only if the last sleep was in vain as well, because a thread that has been woken may not have run yet, which nothing
+      # shows.
       raise_deadlock if again && !found
     ensure
       @recorder.end_sleep if sleeps
@@ -307,7 +311,7 @@ module Reactor
     end
 
     # @yield if the virtual clock may jump afterwards
-    # @return [Numeric, nil] seconds that the kernel may let this thread sleep
+    # @return [Numeric, nil] seconds this thread may sleep in the kernel
     def poll_timeout
       if @timers.may_jump?
         yield
@@ -321,12 +325,12 @@ module Reactor
       [left, idle].compact.min
     end
 
-    # Whether nothing but an unblock can wake a fiber.
+    # Whether only an unblock can wake a fiber.
     def unblock_only?
       !@live.empty? && @timers.size.zero? && @descriptors.empty? && @waits.values.count(&:forever?) >= @live.size
     end
 
-    # Ruby itself finds threads that all wait for one another. It knows nothing of fibers.
+    # Ruby detects deadlocks of threads, but not of fibers.
     def raise_deadlock
       return if @unblock_only_sleeps.zero? || !@ready.empty? || !respond_to?(:deadlock_message, true)
 
@@ -334,7 +338,7 @@ module Reactor
       raise VM::FATAL, message if message
     end
 
-    # Queues first and removes afterwards: an exception in between loses nothing.
+    # Queues before it removes, so an exception in between loses nothing.
     def fire_timers
       @clock = Clock.now
       now = @timers.virtual_now || @clock
@@ -345,23 +349,23 @@ module Reactor
       end
     end
 
-    # IO.select raises for an IO of this wait.
+    # Called when IO.select raises for an IO of this wait.
     def refuse(wait, error)
-      # Of a watched one, the kernel does not poll the descriptor. If C code has closed it, the block finds out.
+      # The kernel does not poll the descriptor of this watcher. If C code has closed it, the block will find out.
       return interrupt_watch(wait, :closed) if wait.is_a?(Watch) && wait.target.first.closed?
 
       wait.is_a?(Watch) ? wait.events |= wait.target.last : wait.error ||= [error.class, error.message]
       enqueue(wait)
     end
 
-    # Ends the kernel's sleep, if there is one. Any thread may call it.
+    # Ends the kernel's sleep, if any. Any thread may call this.
     def wake_poll
       return if !@polling || forked_child?
 
       @recorder.counts[:wakeups] += 1
       @descriptors.wake
     rescue IOError, SystemCallError
-      nil # closed meanwhile: the scheduler polls no more
+      nil # closed meanwhile, so the scheduler does not poll any more
     end
   end
 end

@@ -11,9 +11,9 @@ module Reactor
       @recorder.counts.merge(gauges, waiting_counts, @recorder.times)
     end
 
-    # @param limit [Integer, nil] how many fibers at most: those that have waited longest, the longest first; nil: all
-    # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
-    #   {FiberStatus::Row} names it
+    # @param limit [Integer, nil] maximum number of fibers, longest-waiting first; nil: no limit
+    # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] all known fibers, with the attributes of
+    #   {FiberStatus::Row}
     # @api private
     def fiber_rows(limit = nil)
       now = Clock.now
@@ -26,12 +26,12 @@ module Reactor
       end
     end
 
-    # @return [Hash{Symbol => Array(Array<Integer>, Integer, Integer)}] each histogram: counts, and the sum and the longest in
-    #   nanoseconds
+    # @return [Hash{Symbol => Array(Array<Integer>, Integer, Integer)}] for each histogram: counts, sum and maximum, the latter
+    #   two in nanoseconds
     # @api private
     def histogram_rows = @recorder.histogram_rows
 
-    # @return [Array<Symbol>] the hooks that fibers wait in, each once. A watcher counts as a fiber that waits for readiness.
+    # @return [Array<Symbol>] the distinct hooks in which fibers wait. A watcher counts as a fiber that waits for readiness.
     # @api private
     def wait_hooks
       hooks = parked.map(&:hook)
@@ -39,8 +39,8 @@ module Reactor
       hooks.uniq
     end
 
-    # @return [Integer, nil] a number that changes whenever control changes hands; nil while the thread sleeps in the
-    #   kernel, and while there is no fiber that could be held up
+    # @return [Integer, nil] a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, or
+    #   if there are no fibers
     # @api private
     def progress_count
       @recorder.counts.values_at(:fibers, :parks, :switches, :turns).sum unless @polling || @live.empty?
@@ -50,7 +50,7 @@ module Reactor
     # @api private
     def running_fiber = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
 
-    # @return [Proc, Watcher, nil] what a fiber runs that {#fiber} or a watcher has made; nil for any other fiber
+    # @return [Proc, Watcher, nil] what the fiber runs if it was made by {#fiber} or a watcher; nil for any other fiber
     # @api private
     def block_of(fiber) = (@live[fiber] unless forked_child?)
 
@@ -58,18 +58,18 @@ module Reactor
 
     def parked = @waits.values.select { |wait| wait.state == :waiting }
 
-    # @return [Hash{Symbol => Integer}] how many fibers are parked in each hook
+    # @return [Hash{Symbol => Integer}] the number of fibers parked in each hook
     def waiting_counts
       hooks = parked.map(&:hook).tally
       %i[io sleep block other].to_h { |hook| [:"waiting_#{hook}", hooks.fetch(hook, 0)] }
     end
 
-    # What has happened: counters and times.
+    # Records counters and times.
     class Recorder
       # @return [Hash{Symbol => Integer}]
       attr_reader :counts
 
-      # @return [Histogram] of timers
+      # @return [Histogram] how late timers were
       attr_reader :lateness
 
       def initialize
@@ -79,7 +79,7 @@ module Reactor
         @opened_at = @turn_began = Clock.real
         @asleep = 0.0       # seconds asleep so far
         @asleep_since = nil # while it is asleep
-        @gc_asleep = 0      # nanoseconds of garbage collection meanwhile
+        @gc_asleep = 0      # nanoseconds of garbage collection while asleep
       end
 
       # @return [Hash{Symbol => Integer}]
@@ -96,7 +96,7 @@ module Reactor
         end
       end
 
-      # A poll begins: a turn is over.
+      # Called when a poll begins, which ends a turn.
       def end_turn
         now = Clock.real
         @counts[:turns] += 1
@@ -111,7 +111,7 @@ module Reactor
       end
 
       def end_sleep
-        return unless @asleep_since # the thread was killed before
+        return unless @asleep_since # the thread was killed before the sleep
 
         @turn_began = Clock.real
         @asleep += @turn_began - @asleep_since
@@ -119,7 +119,7 @@ module Reactor
         @gc_asleep += GC.total_time - @gc_before
       end
 
-      # A fiber has been made.
+      # Called when a fiber has been made.
       def birth = @counts[:fibers] += 1
     end
     private_constant :Recorder

@@ -20,40 +20,41 @@ require_relative "waits"
 require_relative "watching"
 
 module Reactor
-  # The portable scheduler: all hooks in plain Ruby over IO.select. It runs wherever Ruby runs. It is also the specification of
-  # the native scheduler, which has the same methods with the same answers and the same errors.
+  # The portable scheduler: all hooks in plain Ruby on top of IO.select. It runs wherever Ruby runs. It is also the specification
+  # of the native scheduler, which has the same methods with the same results and errors.
   #
   # ### How it works
   #
-  # A fiber that has to wait *parks*: it makes a {Wait}, says what ends it (a descriptor, a time, an unblock), and gives the
-  # thread to the first fiber in the ready queue. There is no loop fiber: if no fiber is ready, the parking fiber polls the
-  # kernel itself, and if its own wait ends first, it just goes on. Control is handed over with Fiber#transfer, so the
-  # program's own Enumerators and fibers are not in the way.
+  # A fiber that has to wait *parks*: it makes a {Wait}, records what ends it (a descriptor, a time, an unblock), and gives
+  # control to the first fiber in the ready queue. There is no loop fiber: if no fiber is ready, the parking fiber polls the
+  # kernel itself, and if its own wait ends first, it simply continues. Control is handed over by Fiber#transfer, which does not
+  # interfere with the program's own Enumerators and fibers.
   #
-  # Each wait is an object of its own, made for one park and marked when that is over. If an event comes for it afterwards (a
-  # readiness, a time, an unblock, an error), the mark is found and the event is dropped: there are no stale wake-ups.
+  # Each wait is a new object, made for one park and marked when it has ended. An event that arrives later (readiness, a time, an
+  # unblock, an error) is dropped because of the mark, so there are no stale wake-ups.
   #
-  # An entry stays in the ready queue until its wait is over. So an exception between looking at the queue and handing control
-  # over (Thread#raise, a signal) loses nothing. For the same reason a fiber is woken in one step, an append to the ready
-  # queue, which other threads and trap handlers may do as well.
+  # An entry stays in the ready queue until its wait has ended. So an exception between reading the queue and handing over control
+  # (Thread#raise, a signal) loses nothing. For the same reason, a fiber is woken in a single step, an append to the ready queue,
+  # which other threads and trap handlers may do as well.
   #
-  # ### What it cannot do
+  # ### Limitations
   #
-  # IO.select does not tell of a hang-up where only writability or priority was asked for, and it costs time for every
+  # IO.select does not report a hang-up when only writability or priority was requested, and its cost grows with the number of
+  # descriptors. The end of a child is noticed up to 50 ms late.
   # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
   class PortableScheduler
-    # Defines io_read and io_write for one version of the scheduler interface. This is the only switch; it is made once below.
-    # Tests make it again, to run both versions on any Ruby.
+    # Defines io_read and io_write for one version of the scheduler interface. Called once below. Tests call it again, to run both
+    # versions on any Ruby.
     #
     # @param scheduler [Class]
-    # @param contract [Integer] 3: (io, buffer, length, offset), length being the minimum; 4: (io, buffer, offset, length),
-    #   length being the maximum
+    # @param contract [Integer] 3: (io, buffer, length, offset), where length is a minimum; 4: (io, buffer, offset, length), where
+    #   it is a maximum
     # @api private
     def self.define_transfers(scheduler, contract) = scheduler.include(contract >= 4 ? AtMost : AtLeast)
 
-    # @param backend [Symbol, String, nil] nothing but :select
-    # @raise [ArgumentError] another backend
-    # @raise [RuntimeError] initialized before
+    # @param backend [Symbol, String, nil] only :select is allowed
+    # @raise [ArgumentError] any other backend
+    # @raise [RuntimeError] it is initialized already
     # @raise [SystemCallError] no descriptors left
     def initialize(backend = nil)
       raise ArgumentError, "the portable scheduler has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
@@ -64,24 +65,24 @@ module Reactor
       @pid = Process.pid
       @closed = false
       @polling = false
-      @ready = []                        # entries to be served, in this order
+      @ready = []                        # entries to serve, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
       @beginning = false                 # whether a fiber is in #begin_block
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into #block or #kernel_sleep
-      @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
-      @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
-      @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
+      @owners = ObjectSpace::WeakMap.new # fiber not made by #fiber => the fiber on whose behalf it runs
+      @killed = ObjectSpace::WeakMap.new # fiber that a kill is unwinding => true
+      @suspects = {}.compare_by_identity # fiber that may have been killed, because a fiber it resumed got an error => true
       @live = {}.compare_by_identity     # fibers made by #fiber or a watcher => the Proc or Watcher that they run
-      @cancelled = {}.compare_by_identity # those that have been asked to end => true
+      @cancelled = {}.compare_by_identity # live fibers that have been asked to end => true
       @cancelling = false
       @timers = Timers.new
-      @watches = {}.compare_by_identity  # each {Watch} that waits => true
-      @running = nil                     # the fiber that control was last given to
+      @watches = {}.compare_by_identity  # each waiting {Watch} => true
+      @running = nil                     # the last fiber that was given control
       @resumes_since_poll = 0
-      @nonblocking = ObjectSpace::WeakMap.new # IO => whether a transfer never waits, on Windows
-      @transfers = 0                     # calls of io_read and io_write for anything but files
+      @nonblocking = ObjectSpace::WeakMap.new # IO => whether transfers never wait, on Windows
+      @transfers = 0                     # calls of io_read and io_write, except for files
       @clock = Clock.now                 # when the last poll ended
-      @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
+      @unblock_only_sleeps = 0           # successive sleeps that only an unblock could end
       start_poller
       @starter = VM::Starter.new
       @recorder = Recorder.new
@@ -90,21 +91,21 @@ module Reactor
     # @return [Symbol] :select
     def backend = :select
 
-    # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
+    # @return [Boolean] also true in a forked child, because the descriptors belong to its parent
     def closed? = forked_child? || @closed
 
-    # @return [Boolean] whether this process is a forked child of the process that made the scheduler. Its hooks then do what
-    #   Ruby does without a scheduler.
+    # @return [Boolean] whether this process is a forked child of the one that made the scheduler. The hooks then do what Ruby
+    #   does without a scheduler.
     def forked_child? = Process.pid != @pid
 
-    # @return [Integer] fibers made by `fiber` that have not finished
+    # @return [Integer] number of unfinished fibers made by `fiber`
     def live = @live.size
 
-    # Releases the descriptors. Any later use raises, but a late unblock does nothing. A second call does nothing.
+    # Releases the descriptors. Any later use raises, except that a late unblock and a second call do nothing.
     #
     # @return [nil]
-    # @raise [ThreadError] called by another thread
-    # @raise [FiberError] called from a fiber of its own
+    # @raise [ThreadError] called on another thread
+    # @raise [FiberError] called from one of the scheduler's fibers
     # @api private
     def shutdown
       return unless !closed? && enter
@@ -118,8 +119,8 @@ module Reactor
 
     # Stops the clock of sleeps and timeouts.
     #
-    # @param settle [Numeric] real seconds to wait before a jump for an event that is not a timer's
-    # @raise [RuntimeError] it was stopped before
+    # @param settle [Numeric] real seconds to wait for other events before a jump
+    # @raise [RuntimeError] time is virtual already
     # @api private
     def virtual_time(settle)
       raise "this scheduler is closed, or its time is already virtual" if @timers.virtual_now || closed?
@@ -127,24 +128,24 @@ module Reactor
       @timers.stop_clock(Durations.seconds(settle))
     end
 
-    # @return [Integer, nil] nanoseconds of virtual time since it began
+    # @return [Integer, nil] nanoseconds of virtual time since it started
     # @api private
     def virtual_elapsed = @timers.virtual_now && (@timers.virtual_now * 1_000_000_000).to_i
 
     # Any thread and any trap handler may call this.
     #
-    # @param begins [Boolean] from true to false the clock does not jump
+    # @param begins [Boolean] true stops the clock from jumping, until a call with false
     # @api private
     def virtual_hold(begins)
       @timers.hold(begins)
-      wake_poll unless begins # IO.select sleeps on after a trap handler
+      wake_poll unless begins # because IO.select continues to sleep after a trap handler
     end
 
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 
-    # The hook for Kernel#sleep and Mutex#sleep, and with it ConditionVariable#wait.
+    # The hook for Kernel#sleep and Mutex#sleep, and so for ConditionVariable#wait.
     #
-    # @param duration [Numeric, nil] seconds; none or nil: until {#unblock}; 0: to the back of the ready queue
+    # @param duration [Numeric, nil] seconds; nil: until {#unblock}; 0: moves the fiber to the back of the ready queue
     # @return [nil]
     # @raise [ArgumentError, TypeError, RangeError] as Kernel#sleep
     def kernel_sleep(duration = nil)
@@ -154,12 +155,12 @@ module Reactor
 
     # The hook for Mutex#lock, Queue#pop, SizedQueue#push, Thread#join, Thread#value: waits for {#unblock} of this fiber.
     #
-    # @param blocker what is waited for
-    # @param timeout [Numeric, nil] seconds; a negative number counts as 0, as it does for Thread#join and Queue#pop
-    # @return [Boolean] whether it was unblocked before the time was over
-    # @raise [TypeError] no duration
+    # @param blocker the object waited for
+    # @param timeout [Numeric, nil] seconds; negative numbers count as 0, as for Thread#join and Queue#pop
+    # @return [Boolean] true if it was unblocked; false when the timeout elapses
+    # @raise [TypeError] timeout is not a duration
     def block(blocker, timeout = nil)
-      wait = begin_block(:block) # no line may stand before this one
+      wait = begin_block(:block) # must be the first line
       park(wait, timeout, lenient: true)
       parked = true
       wait.events == :unblocked
@@ -167,22 +168,22 @@ module Reactor
       VM.hand_on_mutex(blocker) unless parked
     end
 
-    # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, the call does nothing: a late unblock shortens
-    # no wait. If a subclass overrides one of them, the fiber may be on its way there; then the wait that it is about to begin
-    # is over. Any thread and any trap handler may call this. It never waits, switches fibers or raises.
+    # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, it does nothing: a late unblock shortens no wait.
+    # But if a subclass overrides one of them, the fiber may be about to begin that wait, which then ends at once. Any thread and
+    # any trap handler may call this. It never waits, switches fibers or raises.
     #
-    # @param blocker is not used
+    # @param blocker unused
     # @param fiber [Fiber]
     # @return [nil]
     def unblock(blocker, fiber) = Thread.handle_interrupt(VM::UNBLOCK_MASK) { end_blocks(fiber) }
 
     # The hook for IO#close on Ruby 4.0 and later: raises in a fiber that waits for the IO being closed. The exception is only
-    # noted here. It is raised in the fiber's turn, and not at all if its wait has ended by then. Any thread may call this.
+    # recorded here. It is raised when it is the fiber's turn, unless its wait has ended by then. Any thread may call this.
     #
-    # @param fiber [Fiber, #raise] from Ruby 4.1 on a stand-in that responds to alive? and raise
+    # @param fiber [Fiber, #raise] from Ruby 4.1 on, a stand-in that responds to alive? and raise
     # @param exception [Exception]
     # @return [Boolean] whether it will be raised
-    # @raise [TypeError] it is no exception object, or the other is neither a fiber nor can it raise
+    # @raise [TypeError] exception is not an exception object, or fiber is neither a Fiber nor responds to raise
     def fiber_interrupt(fiber, exception)
       raise TypeError, "exception object expected" unless Exception === exception
       raise TypeError, "expected a fiber or an object that responds to raise" unless Fiber === fiber || defined?(fiber.raise)
@@ -204,7 +205,7 @@ module Reactor
     # Raises IOError in the fibers that wait for an IO object that is about to be closed. Any thread may call this.
     #
     # @param io [IO]
-    # @return [Symbol, nil] :interrupted if there are any
+    # @return [Symbol, nil] :interrupted if there were any
     # @api private
     def prepare_close(io)
       return if closed?
@@ -214,18 +215,18 @@ module Reactor
       :interrupted if waits.any?(Wait)
     end
 
-    # IO#close_read or #close_write is about to be called. If it closes something, {#replaced} is called afterwards.
+    # Called before IO#close_read and #close_write. If one of them closes something, {#replaced} is called afterwards.
     #
     # @api private
     def prepare_half_close(_io, _reading) = nil
 
-    # IO#reopen is about to be called. No worker uses the descriptor of an IO here.
+    # Called before IO#reopen. No worker of this scheduler uses an IO's descriptor.
     #
     # @api private
     def prepare_reopen(_io) = nil
 
-    # The IO has another file than before, or is closed. All waits for it go on with that file, except that, if `interrupts`,
-    # IOError is raised in the fibers that wait for this IO alone. Any thread may call this.
+    # Called after the IO was reopened or closed. Its watchers end. Fibers continue to wait, for the new file, but if `interrupts` is
+    # true, those that wait for this IO only get IOError. Any thread may call this.
     #
     # @param io [IO]
     # @param interrupts [Boolean]
@@ -242,7 +243,7 @@ module Reactor
       nil
     end
 
-    # The reading half of the socket is shut down. Windows does not report that, so the waits for reading end here.
+    # Called after the reading half of the socket was shut down. Windows does not report that, so waits for reading end here.
     #
     # @param io [BasicSocket]
     # @return [nil]
@@ -262,38 +263,38 @@ module Reactor
 
     # --- hooks: descriptors ----------------------------------------------------------------------------------------
 
-    # Waits until the IO is ready. IO#timeout counts where no time is given.
+    # Waits until the IO is ready. Without a timeout, IO#timeout applies.
     #
     # @param io [IO]
     # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
-    # @param timeout [Numeric, nil] seconds; nil: IO#timeout, else no limit; 0: does not wait
-    # @return [Integer, false] those of the events that have come, never 0; false when the time is over
+    # @param timeout [Numeric, nil] seconds; nil: IO#timeout if set, otherwise no limit; 0: does not wait
+    # @return [Integer, false] those of the events that have occurred, never 0; false when the timeout elapses
     # @raise [IOError] the IO is closed, or not open in this direction
-    # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
-    # @raise [IO::TimeoutError] IO#timeout is over; on Ruby 3.3 only
+    # @raise [TypeError, ArgumentError, RangeError] io, events or timeout has the wrong type or is out of range
+    # @raise [IO::TimeoutError] IO#timeout has elapsed; only on Ruby 3.3
     def io_wait(io, events, timeout)
       io = check_io(io)
       raise IOError, "closed stream" if io.closed?
 
       check_events(events)
       seconds = Durations.seconds(timeout.nil? ? io.timeout : timeout)
-      nonblocking?(io) if VM::WINDOWS # accept(2) blocks the thread if another fiber has been quicker
+      nonblocking?(io) if VM::WINDOWS # otherwise accept(2) would block the thread if another fiber had accepted first
       return ForkedChildHooks.io_wait(io, events, seconds) unless may_park?
 
       found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      # From Ruby 3.4 on the method that called this raises the right exception. On 3.3 it raises what errno says.
+      # From Ruby 3.4 on, the calling method raises the right exception. On 3.3 it would raise according to errno.
       raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && RUBY_VERSION < "3.4"
 
       found
     end
 
-    # Parks on many descriptors as one wait.
+    # Parks once for several descriptors.
     #
     # @param ios [Array<IO>]
-    # @param masks [Array<Integer>] the events for each
+    # @param masks [Array<Integer>] the events for each IO
     # @param timeout [Numeric, nil] seconds
-    # @param lookups [Array<Lookup>] the wait ends when one of them has ended, too
-    # @return [Boolean] whether any of them is ready; false when the time is over
+    # @param lookups [Array<Lookup>] the end of any of them ends the wait
+    # @return [Boolean] whether any IO or lookup is ready; false when the timeout elapses
     # @raise [SystemCallError, IOError, TypeError, ArgumentError, RangeError] as {#io_wait}
     # @api private
     def wait_any(ios, masks, timeout, lookups = [])
@@ -304,14 +305,14 @@ module Reactor
         return !!Fiber.blocking { IO.select(*Descriptors.lists(masks), seconds) } || lookups.any?(&:ended?)
       end
 
-      held = @timers.virtual_now && lookups.any? # virtual time waits for the resolver
+      held = @timers.virtual_now && lookups.any? # virtual time stands still for the resolver
       virtual_hold(true) if held
       !!wait_on(masks, seconds, :select, lookups) || lookups.any?(&:ended?)
     ensure
       virtual_hold(false) if held
     end
 
-    # Starts a lookup, by getaddrinfo(3) with these arguments; {#wait_any} waits for its answer.
+    # Starts a lookup by getaddrinfo(3). {#wait_any} waits for its answer.
     #
     # @param host [String, nil]
     # @param service [String, nil]
@@ -321,21 +322,21 @@ module Reactor
     def lookup(host, service, family, socktype, protocol, flags) = Lookup.new(host, service, family, socktype, protocol, flags)
 
     # @!method io_read(io, buffer, length, offset)
-    #   The hook for IO#read and its like: one attempt that does not wait. The arguments are those of Ruby 4.0 and before. From
-    #   4.1 on they are (io, buffer, offset, length), and `length` is a maximum instead of a minimum.
+    #   The hook for IO#read and related methods. These are the arguments up to Ruby 4.0. From 4.1 on they are (io, buffer,
+    #   offset, length), where `length` is a maximum instead of a minimum, and there is one attempt that does not wait.
     #   @param io [IO]
     #   @param buffer [IO::Buffer]
-    #   @param length [Integer] bytes to be read at least, waiting if need be; 0: what one attempt yields
-    #   @param offset [Integer] where in the buffer they go
-    #   @return [Integer] bytes read, 0 at the end of the file; -errno, in particular -EAGAIN, after which Ruby waits
-    #   @raise [TypeError, ArgumentError, IOError] no IO, beyond the buffer, closed
+    #   @param length [Integer] minimum number of bytes, for which it waits if necessary; 0: one attempt that does not wait
+    #   @param offset [Integer] where to put them in the buffer
+    #   @return [Integer] number of bytes read, 0 at the end of the file; -errno, in particular -EAGAIN, after which Ruby waits
+    #   @raise [TypeError, ArgumentError, IOError] a wrong type; beyond the end of the buffer; a closed IO
     # @!method io_write(io, buffer, length, offset)
-    #   The hook for IO#write and its like; see {#io_read}.
+    #   The hook for IO#write and related methods; see {#io_read}.
     define_transfers(self, VM::BUFFER_CONTRACT)
 
     private
 
-    # @return [Boolean] whether the scheduler may be used; false in a forked child
+    # @return [Boolean] true if the scheduler can be used; false in a forked child
     def enter
       return false if forked_child?
       raise "this scheduler is closed" if @closed
@@ -344,8 +345,8 @@ module Reactor
       true
     end
 
-    # A scheduler belongs to the thread that made it until it is used for the first time: that may be on the thread that has
-    # been given it meanwhile.
+    # Moves the scheduler to the current thread, which is possible until its first use: it may have been made on another thread
+    # and then set on this one.
     def adopt
       unless @recorder.counts[:parks].zero? && Fiber.scheduler.equal?(self)
         raise ThreadError, "this scheduler belongs to another thread"
@@ -365,7 +366,7 @@ module Reactor
 
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
 
-    # @return [IO] the IO itself, or what the object converts to by to_io
+    # @return [IO] the IO itself, or the result of to_io
     def check_io(io)
       IO.try_convert(io) || raise(TypeError, "wrong argument type #{io.class} (expected IO)")
     end

@@ -2,10 +2,10 @@
 
 module Reactor
   class PortableScheduler
-    # Chance decides which of the ready fibers runs next. Prepended to the singleton class of a scheduler by {PortableScheduler#shuffle},
-    # so that the others pay nothing.
+    # Picks the next ready fiber at random. {PortableScheduler#shuffle} prepends it to the singleton class of a scheduler, so
+    # other schedulers pay nothing.
     module Shuffled
-      # @return [Integer] a number that all choices so far have led to
+      # @return [Integer] a hash of all choices so far
       attr_reader :shuffled
 
       # @api private
@@ -18,7 +18,7 @@ module Reactor
         super
       end
 
-      # An entry that was put first, and not queued, goes first: it has its turn already.
+      # Lets an entry that was put first without being queued go first, because it is its turn already.
       def run_next
         return super if @ready.empty?
         return poll if @resumes_since_poll.positive?
@@ -28,7 +28,7 @@ module Reactor
         super
       end
 
-      # Exchanges two entries in one step: another thread or a trap handler may queue meanwhile.
+      # Exchanges two entries in one step, because another thread or a trap handler may queue meanwhile.
       def choose(standing)
         index = standing[@chance.rand(standing.size)]
         @shuffled = ((@shuffled * 31) + (standing.size * 1009) + index) % (1 << 61)
@@ -37,7 +37,7 @@ module Reactor
     end
     private_constant :Shuffled
 
-    # From now on chance decides which of the ready fibers runs next.
+    # From now on, picks the next ready fiber at random.
     #
     # @param seed [Integer]
     # @api private
@@ -47,7 +47,7 @@ module Reactor
       singleton_class.prepend(Shuffled)
     end
 
-    # @return [Integer, nil] a number that all choices so far have led to; nil if the order is not shuffled
+    # @return [Integer, nil] a hash of all choices so far; nil if the order is not shuffled
     # @api private
     def shuffled = nil
   end

@@ -2,7 +2,7 @@
 
 module Reactor
   class PortableScheduler
-    # IO.select, and a pipe by which another thread ends it.
+    # IO.select, and a pipe through which another thread can end it.
     class Sleep
       def initialize
         @reader, @writer = IO.pipe
@@ -10,7 +10,7 @@ module Reactor
 
       # @param lists [Array(Array<IO>, Array<IO>, Array<IO>)]
       # @param timeout [Numeric, nil] seconds
-      # @return [Array(Array<IO>, Array<IO>, Array<IO>), nil] nil when the time is over
+      # @return [Array(Array<IO>, Array<IO>, Array<IO>), nil] nil when the timeout elapses
       def select(lists, timeout)
         readables, *others = lists
         found = IO.select([@reader, *readables], *others, timeout) or return
@@ -18,7 +18,7 @@ module Reactor
         found
       end
 
-      # Any thread may call it.
+      # Ends a sleep. Any thread may call this.
       def wake = @writer.write_nonblock(".", exception: false)
 
       def closed? = @reader.closed?
@@ -26,16 +26,16 @@ module Reactor
       def close
         @writer.close
       ensure
-        @reader.close # also if the thread is killed here
+      @reader.close # in ensure, in case the thread is killed during the other close
       end
     end
 
-    # The same for Windows, where IO.select looks at everything each 10 ms and sleeps in between, so that no descriptor can end it
-    # (`rb_w32_select_with_thread`). Here it only looks, and a queue ends the pauses, which grow from 1 to 10 ms.
+    # The counterpart for Windows, where IO.select checks all sockets every 10 ms and sleeps in between, so that no descriptor can
+    # end it (`rb_w32_select_with_thread`). Here IO.select only checks, and a queue ends the pauses, which grow from 1 to 10 ms.
     class Pauses
       PAUSES = (0.001..0.01)
-      # Without descriptors. A push in a trap handler, or meanwhile, does not end a Queue#pop with a limit (`sleep_hrtime_until`), and one
-      # without a limit may look like a deadlock.
+      # The pause without descriptors. A push in a trap handler, or while one runs, does not end a Queue#pop with a timeout
+      # (`sleep_hrtime_until`), and a pop without one could look like a deadlock.
       IDLE_PAUSE = 0.1
       private_constant :PAUSES, :IDLE_PAUSE
 
@@ -65,7 +65,7 @@ module Reactor
 
       private
 
-      # What a wake-up is for was noted before it. So one that is dropped here has been seen when the caller goes on.
+      # The reason for a wake-up is recorded before the wake-up. So the caller will see it, even if the wake-up is dropped here.
       def woken?(seconds) = @wakes.pop(timeout: seconds) && @wakes.clear
     end
     private_constant :Sleep, :Pauses

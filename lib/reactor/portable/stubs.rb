@@ -3,11 +3,11 @@
 require_relative "http_request"
 
 module Reactor
-  # The methods that the native library defines besides the scheduler, in plain Ruby, for a process without that library.
+  # Plain Ruby versions of the native library's functions other than the scheduler, for processes without that library.
   #
   # @api private
   class << Internal
-    # @return [ObjectSpace::WeakMap, nil] whose keys are this Ractor's schedulers
+    # @return [ObjectSpace::WeakMap, nil] its keys are this Ractor's schedulers
     def schedulers = Ractor.current[:__reactor_schedulers__]
 
     def schedulers=(map)
@@ -16,7 +16,7 @@ module Reactor
 
     # Tells each scheduler of this Ractor that the IO is about to be closed.
     #
-    # @return [Symbol, nil] :interrupted if one has interrupted a fiber
+    # @return [Symbol, nil] :interrupted if any scheduler has interrupted a fiber
     def announce_close(io)
       answer = nil
       schedulers&.each_key { |scheduler| answer = scheduler.prepare_close(io) || answer }
@@ -29,12 +29,12 @@ module Reactor
     # @return [nil] there is no pidfd without the native library
     def pidfd(_pid) = nil
 
-    # @return [nil] the portable scheduler knows its IO objects themselves
+    # @return [nil] the portable scheduler knows IO objects by identity
     def io_number(_io) = nil
 
-    # Whether Ruby code may use an object that the VM gave to a hook. Up to Ruby 3.4, IO#close of an IO that another thread uses
-    # waits on a mutex whose class the VM has cleared, and a message to it, even is_a?, ends the process. ObjectSpace leaves out
-    # what is hidden. A walk takes milliseconds, so it remembers all that it finds.
+    # Whether Ruby code may use an object that the VM has passed to a hook. Up to Ruby 3.4, closing an IO that another thread uses
+    # waits on a mutex whose class the VM has cleared, and calling any method on it, even is_a?, crashes the process. ObjectSpace
+    # skips such hidden objects. Walking it takes milliseconds, so all objects it finds are remembered.
     def visible?(blocker)
       return true if RUBY_VERSION >= "4.0"
 
@@ -45,18 +45,18 @@ module Reactor
       visible.key?(blocker)
     end
 
-    # @return [false] in plain Ruby a thread cannot be kept on its native thread
+    # @return [false] plain Ruby cannot lock a thread to its native thread
     def lock_native_thread = false
 
-    # @return [nil] in plain Ruby a thread's time slice cannot be changed
+    # @return [nil] plain Ruby cannot change a thread's time slice
     def lengthen_time_slice = nil
 
-    # @return [Boolean] whether something is pending for the thread that ends its wait. In plain Ruby only Thread#raise and
-    #   Thread#kill are seen.
+    # @return [Boolean] whether an interrupt is pending that will end the thread's wait. Plain Ruby sees only Thread#raise and
+    #   Thread#kill.
     def woken?(thread) = thread.pending_interrupt?
 
-    # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
-    # system has no locks, the block is run all the same.
+    # Runs the block while no other Ractor does. The only lock that plain Ruby can share between Ractors is a file lock. If the
+    # file system has none, the block runs without it.
     def exclusively
       lock = begin
         File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
@@ -65,7 +65,7 @@ module Reactor
       end
       yield
     ensure
-      lock&.flock(File::LOCK_UN) # a child forked meanwhile has the lock as well
+      lock&.flock(File::LOCK_UN) # explicitly, because a child forked meanwhile holds the lock too
       lock&.close
     end
 
@@ -73,7 +73,7 @@ module Reactor
     def fifo?(path)
       File.pipe?(path)
     rescue ArgumentError, TypeError, EncodingError
-      false # not a path: File.open reports it
+      false # not a path, which File.open will report
     end
   end
 end

@@ -2,17 +2,17 @@
 
 module Reactor
   class PortableScheduler
-    # Timers in the order in which they are due, and the clock that they use: monotonic time, or virtual time, which stands still until
-    # it jumps to the next timer ({Testing.virtual_time}).
+    # Timers sorted by time, and their clock: monotonic time, or virtual time, which stands still until it jumps to the next timer
+    # ({Testing.virtual_time}).
     class Timers
-      # A time on the clock, and the entry that is queued then. Equal times are due in the order in which they were set.
+      # A time, and the entry to queue at that time. Timers with equal times fire in the order in which they were set.
       Timer = Struct.new(:at, :number, :entry)
       private_constant :Timer
 
-      # @return [Rational, nil] seconds of virtual time since it began; nil: time is real
+      # @return [Rational, nil] seconds of virtual time since it started; nil if time is real
       attr_reader :virtual_now
 
-      # @return [Numeric] real seconds to wait before a jump for an event that is not a timer's
+      # @return [Numeric] real seconds to wait for other events before a jump
       attr_reader :settle
 
       def initialize
@@ -22,7 +22,7 @@ module Reactor
 
       def size = @sorted.size
 
-      # @return [Timer, nil] the timer that is due next
+      # @return [Timer, nil] the earliest timer
       def first = @sorted.first
 
       def deadline = @sorted.first&.at
@@ -34,12 +34,12 @@ module Reactor
         timer
       end
 
-      # Does nothing if it has been removed before.
+      # Removes the timer, if it is still set.
       def remove(timer)
         return unless timer.number
 
         place = place_of(timer)
-        place = @sorted.index { |other| other.equal?(timer) } unless timer.equal?(@sorted[place]) # a trap handler has set another one
+        place = @sorted.index { |other| other.equal?(timer) } unless timer.equal?(@sorted[place]) # moved by a trap handler
         timer.number = nil
         @sorted.delete_at(place) if place
       end
@@ -51,7 +51,7 @@ module Reactor
         @virtual_now = 0r
       end
 
-      # @param begins [Boolean] from true to false the clock does not jump
+      # @param begins [Boolean] true stops the clock from jumping, until a call with false
       def hold(begins) = @holds = begins ? @holds + 1 : [@holds - 1, 0].max
 
       def may_jump? = !@virtual_now.nil? && @holds.zero? && !@sorted.empty? && deadline.finite?
@@ -60,8 +60,8 @@ module Reactor
 
       private
 
-      # @return [Float, Rational] Virtual time is exact to the nanosecond, so that sums that are equal on paper are equal here. Floats
-      #   are not, on a machine that has been up for months.
+      # @return [Float, Rational] Virtual times are exact to the nanosecond, so that sums that should be equal are equal. Floats
+      #   would not be, on a machine that has been up for months.
       def from_now(seconds)
         return Clock.now + seconds unless @virtual_now
 

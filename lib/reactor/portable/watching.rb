@@ -2,13 +2,13 @@
 
 module Reactor
   class PortableScheduler
-    # Methods that {Reactor::Watching} calls.
+    # The methods that {Reactor::Watching} calls.
 
-    # A start of a fiber that no fiber waits for.
+    # The `start` of a fiber that no caller waits for.
     NO_SPAWNER = Struct.new(:done).new(true).freeze
     private_constant :NO_SPAWNER
 
-    # @return [Watch] its number
+    # @return [Watch] identifies the watcher
     # @api private
     def begin_watcher(watcher, given, events, timeout, transient, buffered)
       io = check_io(given)
@@ -27,8 +27,8 @@ module Reactor
       watch
     end
 
-    # @return [Boolean] whether it waited
-    # @raise [ThreadError] called by another thread
+    # @return [Boolean] whether it was waiting
+    # @raise [ThreadError] called on another thread
     # @api private
     def cancel_watcher(watch)
       return false unless enter && @watches.key?(watch)
@@ -38,21 +38,21 @@ module Reactor
       waited
     end
 
-    # @return [#to_io, nil] what it watches; nil if it has ended
+    # @return [#to_io, nil] the watched object; nil if the wait has ended
     # @api private
     def watched(watch) = watch.given
 
-    # @return [Boolean] whether the IO is readable, now or after a wait of this time
+    # @return [Boolean] whether the IO is readable, now or within this time
     # @api private
     def linger(io, seconds) = !check_io(io).wait_readable(seconds).nil?
 
-    # @return [Array<Watcher>] every watcher that waits
+    # @return [Array<Watcher>] every waiting watcher
     def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
 
     private
 
-    # Raises for an IO that is closed, or not open in one of the directions. Of an IO that IO.popen has made, wait_writable does
-    # not know that another one writes for it.
+    # Raises if the IO is closed, or not open in one of the directions. wait_writable is no test for an IO made by IO.popen,
+    # because another IO writes for it.
     def check_directions(io, events)
       reads, writes = events.anybits?(IO::READABLE | IO::PRIORITY), events.anybits?(IO::WRITABLE)
       if reads && writes && io.pid
@@ -65,17 +65,17 @@ module Reactor
       end
     end
 
-    # (A loop that an iterator's block breaks would clear the error that ends the thread, which Ruby reads after it has closed the
-    # scheduler. Array#all? is none.)
+    # (Uses Array#all?, because breaking out of an iterator's block would clear the error that ends the thread, which Ruby reads
+    # after closing the scheduler.)
     def drained? = @live.empty? && @watches.keys.all?(&:transient)
 
-    # Its turn has come.
+    # Starts the fiber of a watcher, because it is its turn.
     def start_watch(watch)
       return end_watch(@ready.shift) if watch.error
 
       watcher, given = watch.watcher, watch.given
       @resumes_since_poll += 1
-      # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
+      # Shift before making the fiber: if a finalizer runs there and waits, it also takes the first entry of the ready queue.
       @ready.shift
       release_watch(watch)
       fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
@@ -84,7 +84,7 @@ module Reactor
     rescue FiberError => error
       raise unless fiber && unborn?(fiber)
 
-      # There is no memory for it: the error counts as one that has ended it.
+      # There is no memory for the fiber. The error is treated like one that has ended it.
       begin
         Fiber.blocking { keep_error(error, watcher) }
       ensure
@@ -115,7 +115,7 @@ module Reactor
       end
     end
 
-    # The IO is closed or has another file. Any thread may call this, so the rest is done when its turn comes.
+    # Called when the IO was closed or reopened. Any thread may call this, so the rest is left to the watcher's turn.
     def interrupt_watch(watch, reason)
       return if watch.done || watch.error
 
