@@ -5,13 +5,13 @@ mod imports;
 
 use std::path::Path;
 
-use imports::{code, flatten, floors, paths};
+use imports::{code, flatten, parse_layers, paths};
 
 /// Each module, and the modules that it may use.
-const LAYERS: &str = include_str!("floors/core");
+const LAYERS: &str = include_str!("layering/core");
 
 fn layers() -> Vec<(&'static str, Vec<&'static str>)> {
-    floors(LAYERS)
+    parse_layers(LAYERS)
 }
 
 #[test]

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require_relative "../floors/floors"
+require_relative "../layering/layering"
 require "prism"
 
-# The floors of lib/. A room is a folder or a file of lib/reactor; a room may refer, by require or constant, to rooms below
+# The layers of lib/. A part is a folder or a file of lib/reactor; a part may refer, by require or constant, to modules below
 # it only. No file has more than 400 lines.
 class TestLayers < ReactorTest
-  # Each room and the rooms that it may refer to.
-  FLOORS = Floors.read("lib").to_h { |room| [room.name, room.below] }.freeze
+  # Each part and the modules that it may refer to.
+  LAYERS = Layering.read("lib").to_h { |part| [part.name, part.below] }.freeze
 
   MAX_LINES = 400
 
@@ -25,8 +25,8 @@ class TestLayers < ReactorTest
       visit(Prism.parse(text).value, [])
     end
 
-    # The room of "reactor/portable/timers" is "portable", the room of "reactor/clock" is "clock".
-    def room = path.delete_prefix("reactor/").split("/").first
+    # The part of "reactor/portable/timers" is "portable", the part of "reactor/clock" is "clock".
+    def part = path.delete_prefix("reactor/").split("/").first
 
     private
 
@@ -109,37 +109,37 @@ class TestLayers < ReactorTest
 
   TREE = Tree.new(Dir[File.join(LIB, "**/*.rb")].to_h { |path| [path.delete_prefix("#{LIB}/").delete_suffix(".rb"), File.read(path)] })
 
-  def refused(tree) = tree.edges.reject { |edge| edge.from.room == edge.to.room || FLOORS.fetch(edge.from.room).include?(edge.to.room) }
+  def refused(tree) = tree.edges.reject { |edge| edge.from.part == edge.to.part || LAYERS.fetch(edge.from.part).include?(edge.to.part) }
 
   def test_rooms_refer_only_to_rooms_below_them
     assert_equal [], refused(TREE).map { |edge| "lib/#{edge.from.path}.rb refers to #{edge.to.path} by #{edge.by}" }
     assert_operator TREE.edges.size, :>, 100, "is this test blind?"
   end
 
-  def test_the_list_of_floors_is_sorted
-    FLOORS.each_with_index do |(room, below), floor|
-      assert_equal [], below - FLOORS.keys.first(floor), "below #{room}"
+  def test_the_list_of_layers_is_sorted
+    LAYERS.each_with_index do |(part, below), layer|
+      assert_equal [], below - LAYERS.keys.first(layer), "below #{part}"
     end
-    assert_equal TREE.sources.map(&:room).uniq.sort, FLOORS.keys.sort
-    used = TREE.edges.map { |edge| [edge.from.room, edge.to.room] }.uniq
-    idle = FLOORS.flat_map { |room, below| below.map { |lower| [room, lower] } } - used
+    assert_equal TREE.sources.map(&:part).uniq.sort, LAYERS.keys.sort
+    used = TREE.edges.map { |edge| [edge.from.part, edge.to.part] }.uniq
+    idle = LAYERS.flat_map { |part, below| below.map { |lower| [part, lower] } } - used
     assert_equal [], idle, "permissions that nothing needs"
   end
 
-  ROOMS = { "core" => "src", "scheduler" => "ext/scheduler/src", "extension" => "ext/reactor/src", "lib" => "lib/reactor" }.freeze
+  FOLDERS = { "core" => "src", "scheduler" => "ext/scheduler/src", "extension" => "ext/reactor/src", "lib" => "lib/reactor" }.freeze
 
-  # What the picture shows is there: each room is a file or a folder.
+  # What the picture shows is there: each part is a file or a folder.
   def test_each_room_is_there
-    ROOMS.each do |file, folder|
-      Floors.read(file).each do |room|
-        places = ["", ".rs", ".rb"].flat_map { |ending| [File.join(ROOT, folder, room.name + ending), File.join(LIB, room.name + ending)] }
-        assert places.any? { |place| File.exist?(place) }, "#{folder}/#{room.name}"
+    FOLDERS.each do |file, folder|
+      Layering.read(file).each do |part|
+        places = ["", ".rs", ".rb"].flat_map { |ending| [File.join(ROOT, folder, part.name + ending), File.join(LIB, part.name + ending)] }
+        assert places.any? { |place| File.exist?(place) }, "#{folder}/#{part.name}"
       end
     end
   end
 
-  def test_the_picture_is_drawn_from_the_floors
-    assert_equal Floors::Drawing.new.to_s, File.read(File.join(ROOT, "docs/architecture.svg")), "rake docs:architecture"
+  def test_the_picture_is_drawn_from_the_layers
+    assert_equal Layering::Drawing.new.to_s, File.read(File.join(ROOT, "docs/architecture.svg")), "rake docs:architecture"
   end
 
   def test_files_have_no_circle

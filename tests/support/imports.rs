@@ -77,8 +77,8 @@ pub fn flatten(tree: &str, prefix: &str) -> Vec<String> {
     paths
 }
 
-/// The lines `name: below below  # what it is` of a file of floors.
-pub fn floors(text: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
+/// The lines `name: below below  # what it is` of a file in tests/layering.
+pub fn parse_layers(text: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| {

@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
 };
 
-use imports::{code, flatten, floors, paths};
+use imports::{code, flatten, parse_layers, paths};
 
 /// The maximum number of lines per file.
 const MAX_LINES: usize = 400;
@@ -19,10 +19,10 @@ const CAPPED: [&str; 1] = ["ext"];
 
 /// The extension's modules, and which modules and parts of this crate each may use. The files inside a module are checked
 /// by [`INSIDE`] and [`no_file_imports_itself_in_a_circle`].
-const ROOMS: &str = include_str!("../../../tests/floors/extension");
+const MODULES: &str = include_str!("../../../tests/layering/extension");
 
-fn rooms() -> Vec<(&'static str, Vec<&'static str>)> {
-    floors(ROOMS)
+fn modules() -> Vec<(&'static str, Vec<&'static str>)> {
+    parse_layers(MODULES)
 }
 
 /// The order of the files inside a module: each uses only earlier ones. Files in the same group do not use each other.
@@ -79,11 +79,11 @@ const UNSAFE: [&str; 5] = [
 fn every_room_of_the_extension_uses_those_below_it() {
     let mut found = 0;
     for (file, text) in sources("reactor/src") {
-        let room = room_of(&file);
-        let (_, allowed) = rooms()
+        let module = module_of(&file);
+        let (_, allowed) = modules()
             .into_iter()
-            .find(|(name, _)| *name == room)
-            .unwrap_or_else(|| panic!("{file} is in no room"));
+            .find(|(name, _)| *name == module)
+            .unwrap_or_else(|| panic!("{file} belongs to no module"));
         let own = paths(&text, "crate");
         let relative = match file.as_str() {
             "lib" => flatten_uses(&text),
@@ -91,7 +91,7 @@ fn every_room_of_the_extension_uses_those_below_it() {
         };
         let scheduler = paths(&text, "reactor_scheduler");
         for path in own.iter().chain(&relative).chain(&scheduler) {
-            let is_own = room_of(&path.replace("::", "/")) == room;
+            let is_own = module_of(&path.replace("::", "/")) == module;
             let is_below = allowed.iter().any(|below| is_within(path, below));
             assert!(is_own || is_below, "{file} must not use {path}");
             found += usize::from(!is_own);
@@ -101,12 +101,12 @@ fn every_room_of_the_extension_uses_those_below_it() {
 }
 
 #[test]
-fn the_floors_are_in_order() {
-    for (place, (name, allowed)) in rooms().into_iter().enumerate() {
+fn the_layers_are_in_order() {
+    for (place, (name, allowed)) in modules().into_iter().enumerate() {
         for used in &allowed {
-            let room = room_of(&used.replace("::", "/")).to_owned();
-            let is_crate = ["state", "system"].contains(&room.as_str());
-            let is_below = rooms()[..place].iter().any(|(lower, _)| *lower == room);
+            let module = module_of(&used.replace("::", "/")).to_owned();
+            let is_crate = ["state", "system"].contains(&module.as_str());
+            let is_below = modules()[..place].iter().any(|(lower, _)| *lower == module);
             assert!(is_crate || is_below, "{used} is not below {name}");
         }
     }
@@ -115,10 +115,10 @@ fn the_floors_are_in_order() {
 #[test]
 fn the_state_and_the_system_calls_do_not_know_each_other() {
     for (file, text) in sources("scheduler/src") {
-        let room = room_of(&file);
+        let module = module_of(&file);
         for path in paths(&text, "crate") {
             let used = path.split("::").next().unwrap();
-            assert_eq!(used, room, "scheduler/src/{file}.rs must not use {path}");
+            assert_eq!(used, module, "scheduler/src/{file}.rs must not use {path}");
         }
         assert!(!text.contains("magnus"), "{file} knows Ruby");
     }
@@ -184,19 +184,19 @@ fn no_file_imports_itself_in_a_circle() {
 #[test]
 fn the_files_of_a_room_are_in_order() {
     let sources = sources("reactor/src");
-    for (room, groups) in INSIDE {
-        let floor = |name: &str| groups.iter().position(|group| group.contains(&name));
-        for (file, text) in sources.iter().filter(|(file, _)| room_of(file) == room) {
-            let Some(own) = file.strip_prefix(&format!("{room}/")) else {
+    for (module, groups) in INSIDE {
+        let layer = |name: &str| groups.iter().position(|group| group.contains(&name));
+        for (file, text) in sources.iter().filter(|(file, _)| module_of(file) == module) {
+            let Some(own) = file.strip_prefix(&format!("{module}/")) else {
                 continue;
             };
-            let own_floor = floor(own).unwrap_or_else(|| panic!("{file} is in no group"));
+            let own_layer = layer(own).unwrap_or_else(|| panic!("{file} is in no group"));
             for path in paths(text, "crate") {
-                let Some(used) = path.strip_prefix(&format!("{room}::")) else {
+                let Some(used) = path.strip_prefix(&format!("{module}::")) else {
                     continue;
                 };
                 let used = used.split("::").next().unwrap();
-                let is_below = floor(used).is_some_and(|used| used < own_floor);
+                let is_below = layer(used).is_some_and(|used| used < own_layer);
                 assert!(is_below || used == own, "{file} must not use {path}");
             }
         }
@@ -208,32 +208,36 @@ fn the_files_of_a_room_are_in_order() {
 fn the_methods_of_control_call_down() {
     let sources = sources("reactor/src");
     let (_, groups) = INSIDE[0];
-    let floor = |file: &str| {
+    let layer = |file: &str| {
         let name = file.strip_prefix("control/")?;
         groups.iter().position(|group| group.contains(&name))
     };
     let mut defined = BTreeMap::new();
     for (file, text) in &sources {
-        let Some(floor) = floor(file) else { continue };
+        let Some(layer) = layer(file) else { continue };
         for line in code(text) {
             if let Some((_, rest)) = line.split_once("fn ") {
                 let name = rest.split(['(', '<']).next().unwrap().trim();
-                defined.insert(name.to_owned(), (floor, file));
+                defined.insert(name.to_owned(), (layer, file));
             }
         }
     }
     let mut calls = 0;
     for (file, text) in &sources {
-        let Some(floor) = floor(file) else { continue };
+        let Some(layer) = layer(file) else { continue };
         let text: String = code(text).map(str::trim).collect::<Vec<_>>().concat();
         for receiver in ["self.", "scheduler.", "self.scheduler."] {
             for (place, receiver) in text.match_indices(receiver) {
                 let rest = &text[place + receiver.len()..];
                 let name = rest.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
-                let Some((used, home)) = name.take(1).find_map(|name| defined.get(name)) else {
+                let Some((used, defined_in)) = name.take(1).find_map(|name| defined.get(name))
+                else {
                     continue;
                 };
-                assert!(*used < floor || *home == file, "{file} calls up to {home}");
+                assert!(
+                    *used < layer || *defined_in == file,
+                    "{file} calls up to {defined_in}"
+                );
                 calls += 1;
             }
         }
@@ -265,7 +269,7 @@ fn unsafe_code_stays_in_its_rooms_and_says_why_it_is_sound() {
                     continue;
                 }
                 assert!(
-                    UNSAFE.iter().any(|room| file.starts_with(room)),
+                    UNSAFE.iter().any(|module| file.starts_with(module)),
                     "{file}.rs:{}: {line}",
                     place + 1
                 );
@@ -303,7 +307,7 @@ fn of_platform(sources: Vec<(String, String)>, platform: &str) -> Vec<(String, S
 }
 
 /// `hooks/fiber` and `hooks` belong to `hooks`.
-fn room_of(file: &str) -> &str {
+fn module_of(file: &str) -> &str {
     file.split('/').next().unwrap()
 }
 
@@ -319,11 +323,11 @@ fn file_of(path: &str, files: &BTreeSet<&str>) -> Option<String> {
     while !files.contains(path.as_str()) {
         path.truncate(path.rfind('/')?);
     }
-    let is_room = files
+    let is_module = files
         .iter()
         .any(|file| file.starts_with(&format!("{path}/")));
     let has_tests = files.contains(format!("{path}/tests").as_str());
-    (!is_room || has_tests).then_some(path)
+    (!is_module || has_tests).then_some(path)
 }
 
 /// The relative paths named by `use` items in a crate's root.
@@ -333,6 +337,6 @@ fn flatten_uses(text: &str) -> Vec<String> {
         let rest = &code[place + marker.len()..];
         rest.find(';').map(|end| flatten(&rest[..end], ""))
     });
-    let is_room = |path: &String| rooms().iter().any(|(room, _)| is_within(path, room));
-    items.flatten().filter(is_room).collect()
+    let is_module = |path: &String| modules().iter().any(|(module, _)| is_within(path, module));
+    items.flatten().filter(is_module).collect()
 }
