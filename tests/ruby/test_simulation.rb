@@ -296,7 +296,7 @@ class TestSimulation < ReactorTest
           world.client("client") { Queue.new.pop }
         end
       end
-      assert_match(/\Aclient cannot go on/, error.message)
+      assert_match(/\Aclient cannot continue/, error.message)
       assert_match(/test_simulation\.rb.*seed: 1\)\z/m, error.message)
     end
   end
@@ -371,7 +371,7 @@ class TestSimulation < ReactorTest
         world.client("client") { sleep 1; world.log("run #{runs}") }
       end
     end
-    assert_match(/seed 1 is not the whole cause: two runs part here\n.*run 1.*\n.*run 2/, error.message)
+    assert_match(/seed 1 does not determine everything: two runs diverge here\n.*run 1.*\n.*run 2/, error.message)
   end
 
   def test_threads_and_children_are_refused_unless_allowed

@@ -4,12 +4,12 @@ require_relative "../scheduler"
 
 module Reactor
   module Testing
-    # The clock inside of {Testing.virtual_time}.
+    # The clock of {Testing.virtual_time}.
     class Clock
       # @api private
       attr_reader :scheduler
 
-      # @param at [Time, Numeric, nil] what all clocks show at first; nil: real time
+      # @param at [Time, Numeric, nil] initial reading of all clocks; nil: real time
       # @api private
       def initialize(scheduler, settle, at = nil)
         @scheduler = scheduler
@@ -20,10 +20,10 @@ module Reactor
         scheduler.virtual_time(settle)
       end
 
-      # @return [Float] virtual seconds since it began
+      # @return [Float] virtual seconds since it started
       def elapsed = @scheduler.virtual_elapsed / 1e9
 
-      # @return [Integer, nil] what a clock shows, in nanoseconds; nil if it stays real
+      # @return [Integer, nil] the reading of a clock in nanoseconds; nil if the clock stays real
       # @api private
       def nanoseconds(id)
         start = @real[id]
@@ -31,7 +31,7 @@ module Reactor
       end
     end
 
-    # Clocks that show virtual time. MinGW has the names of more than can be read.
+    # Clocks that show virtual time. MinGW defines more clocks than can be read.
     CLOCKS = %i[
       CLOCK_REALTIME CLOCK_REALTIME_COARSE CLOCK_TAI CLOCK_MONOTONIC CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC_RAW CLOCK_BOOTTIME
     ].filter_map { |name| Process.const_get(name) if Process.const_defined?(name) }.select do |id|
@@ -41,11 +41,11 @@ module Reactor
     end.freeze
     private_constant :CLOCKS
 
-    # Nanoseconds; a clock begins at a multiple of a 512th of a second, so that sums with whole seconds are exact as Floats.
+    # Nanoseconds. Clocks start at a multiple of 1/512 second, so that sums with whole seconds are exact as Floats.
     STEP = 1_953_125
     private_constant :STEP
 
-    # Prepended to the singleton class of a scheduler with virtual time. The scheduler calls these methods.
+    # Prepended to the singleton class of a scheduler with virtual time, which calls these methods.
     module Hooks
       private
 

@@ -4,16 +4,16 @@ require "securerandom"
 
 module Reactor
   module Testing
-    # What a simulated program must not do, because a seed would not bring it again: threads and children are refused. And random numbers
-    # that the seed decides.
+    # Refuses what a seed could not reproduce in a simulated program: threads, children and datagrams. Provides random numbers
+    # determined by the seed.
     #
     # @api private
     module Confinement
-      # Code that may: our own, for files, and that of test frameworks, which run diff(1) when an assertion has failed.
+      # Code that is exempt: ours, for files, and test frameworks, which run diff(1) when an assertion has failed.
       TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/(minitest|test-unit|rspec-\w+)[-.\d]*/}
       private_constant :TRUSTED
 
-      # What {Testing.simulate} can be told to allow.
+      # What {Testing.simulate} can allow.
       REFUSED = %i[threads children datagrams].freeze
 
       class << self
@@ -23,10 +23,10 @@ module Reactor
           world = Host::Boot.current&.world
           return if world.nil? || world.allow.include?(what) || caller_locations(2, 1).first&.path&.match?(TRUSTED)
 
-          raise NotImplementedError, "#{what} have an order of their own: a seed does not bring it again (allow: [:#{what}] does without)"
+          raise NotImplementedError, "the order of #{what} cannot be reproduced by a seed (to give that up, use allow: [:#{what}])"
         end
 
-        # @return [Random, nil] the source of the world
+        # @return [Random, nil] the random source of the world
         def random = Host::Boot.current&.world&.entropy
 
         # Runs the block with Kernel#rand seeded.

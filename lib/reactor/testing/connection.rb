@@ -5,20 +5,20 @@ require_relative "pipe"
 
 module Reactor
   module Testing
-    # A connection between two hosts: two pairs of real sockets, of which the network has one end each, and a {Pipe} for each direction.
-    # Side 0 is the client, and side 1 the server. It keeps the sockets of both programs alive, because a garbage collection that closes
-    # one would change what happens.
+    # A connection between two hosts: two pairs of real sockets, one end of each held by the network, and a {Pipe} for each
+    # direction. Side 0 is the client, side 1 the server. The connection keeps both programs' sockets alive, because a garbage
+    # collection that closes one would change the course of events.
     #
     # @api private
     class Connection
-      # What a socket tells of itself.
+      # The addresses of a socket.
       Endpoint = Struct.new(:local, :remote)
       private_constant :Endpoint
 
       attr_reader :network, :hosts
 
-      # @param port [Integer] of the server
-      # @param server_end [Socket] the network's end at the server, connected
+      # @param port [Integer] the server's
+      # @param server_end [Socket] the network's end at the server, already connected
       def initialize(network, client, server, port, server_end)
         @network = network
         @hosts = [client, server]
@@ -26,11 +26,11 @@ module Reactor
         own, client_end = UNIXSocket.pair
         @programs = [own, nil]
         @ends = [client_end, server_end]
-        @crashed = [] # sides
+        @crashed = [] # sides whose hosts have crashed
         @pipes = [0, 1].map { |side| Pipe.new(self, side, *(side.zero? ? @ends : @ends.reverse)) }
       end
 
-      # @return [UNIXSocket] the client's
+      # @return [UNIXSocket] the client's socket
       def own = @programs.first
 
       def begin
@@ -38,7 +38,7 @@ module Reactor
         self
       end
 
-      # @param socket [BasicSocket] what the program has
+      # @param socket [BasicSocket] the program's socket
       # @return [Endpoint]
       def belongs_to(socket, side)
         @programs[side] = socket
@@ -52,16 +52,16 @@ module Reactor
 
       def cut? = @network.cut?(*@hosts)
 
-      # What was held goes on.
+      # Continues with messages that were held back.
       def resume = @pipes.each(&:resume)
 
-      # One side is gone. The other one learns of it later.
+      # Resets the connection because one side is gone. The other side learns of it later.
       def reset_by(side)
         disconnect(side)
         @pipes[side].reset
       end
 
-      # A host has crashed. Its own fibers notice nothing any more.
+      # Drops a crashed host. Its own fibers do not notice.
       def drop(host)
         [0, 1].each do |side|
           next unless @hosts[side].equal?(host)
@@ -71,15 +71,15 @@ module Reactor
         end
       end
 
-      # A reset has arrived at this side.
+      # Delivers a reset to this side.
       def reset_at(side)
         disconnect(side)
         close
       end
 
-      def look_for_end = (close if @pipes.all?(&:ended?))
+      def close_if_ended = (close if @pipes.all?(&:ended?))
 
-      # @param sides [Array<Integer>] whose programs are no more
+      # @param sides [Array<Integer>] sides whose programs have ended
       def close(sides = @crashed)
         @ends.each(&:close)
         @programs.values_at(*sides).each { |program| program&.close }
@@ -88,7 +88,7 @@ module Reactor
 
       private
 
-      # Closing a UNIX socket with a byte unread resets the other end.
+      # Closing a UNIX socket with an unread byte resets the other end.
       def disconnect(side)
         program, ours = @programs[side], @ends[side]
         program.sendmsg_nonblock("x", exception: false) unless program.nil? || program.closed?

@@ -4,16 +4,16 @@ require_relative "simulation"
 
 module Reactor
   module Testing
-    # A failure that {Testing.explore} has found, and the least that it needs.
+    # Shrinks a failure found by {Testing.explore}.
     #
     # @api private
     class Explore
-      # Lines of the timeline in the message.
+      # Number of timeline lines in the message.
       LINES = 60
       private_constant :LINES
 
       # @param seed [Integer]
-      # @param world [World] has failed
+      # @param world [World] the failed one
       def initialize(seed, world, options, block)
         @seed = seed
         @world = world
@@ -21,14 +21,14 @@ module Reactor
         @block = block
       end
 
-      # Finds the least number of forced yields, and then of faults, with which it still fails so.
+      # Minimizes the number of forced yields, then the number of faults, for which the world still fails in the same way.
       def shrink
         least(:yields, @world.yields)
         least(:faults, @world.network.faults)
         self
       end
 
-      # @return [Exception] what the world has failed with; the message has what brings it again, and the timeline
+      # @return [Exception] the error of the world; its message includes the arguments that reproduce it, and the timeline
       def error
         found = @world.failure
         again = { seed: @seed, **@options.slice(:yields, :faults) }.map { |name, value| "#{name}: #{value}" }.join(", ")
@@ -37,9 +37,10 @@ module Reactor
 
       private
 
-      # Tries 0, 1, 2, 4 and so on. A smaller number may pass all the same: each is another course of events.
+      # Tries 0, 1, 2, 4 and so on. A smaller number that it does not try might fail too, because each number is another course of
+      # events.
       #
-      # @param most [Integer] with so many it fails
+      # @param most [Integer] a number that is known to fail
       def least(name, most)
         tried = [0, *(0..most.bit_length).map { |power| 1 << power }].select { |limit| limit < most }
         count = tried.find { |limit| fails?(**@options, name => limit) } || most
@@ -57,20 +58,21 @@ module Reactor
     private_constant :Explore
 
     class << self
-      # Runs {simulate} with one seed after the other, up to the first failure. That one is run again with fewer forced yields and fewer
-      # faults, as long as it fails with the same class of error. The message has the least of both, and the timeline of that run.
+      # Runs {simulate} with successive seeds until one fails. The failing one is run again with fewer forced yields and fewer
+      # faults, as long as it fails with the same class of error. The message includes the lowest numbers of both, and the
+      # timeline of that run.
       #
-      # @param runs [Integer] seeds at most
+      # @param runs [Integer] maximum number of seeds
       # @param seed [Integer] the first one
       # @param until [Numeric, nil] see {simulate}
       # @param options see {simulate}
-      # @yieldparam world [World] another one for each seed: what the program shares has to be made in the block
+      # @yieldparam world [World] a new one for each seed, so create the program's shared objects in the block
       # @return [nil] if no seed fails
-      # @raise what the first world fails with; the message names the seed
+      # @raise the error of the first world that fails; the message includes the seed
       # @raise (see simulate)
       def explore(runs:, seed: 0, until: nil, **options, &block)
         raise ArgumentError, "no block given" unless block
-        raise ArgumentError, "runs is a positive Integer, not #{runs.inspect}" unless Integer === runs && runs.positive?
+        raise ArgumentError, "runs must be a positive Integer, not #{runs.inspect}" unless Integer === runs && runs.positive?
 
         options[:limit] = binding.local_variable_get(:until)
         runs.times do |run|

@@ -4,8 +4,8 @@ module Reactor
   module Testing
     # Prepended to the singleton class of a scheduler that runs a {World}.
     #
-    # Forced yields come before input and output, when an exception loses nothing, and after a sleep: never in `block`, where a wake-up
-    # could be lost. Reading files draws nothing from the seed, because `require` reads them only once.
+    # Forces yields before input and output, where an exception loses nothing, and after a sleep, but never in `block`, where a
+    # wake-up could be lost. Reading a file uses no random number, because `require` reads a file only once.
     module SimulationHooks
       def fiber(*arguments, **options, &block)
         boot = Host::Boot.of_new(options) or return super
@@ -40,7 +40,7 @@ module Reactor
     end
     private_constant :SimulationHooks
 
-    # Prepended to {Watcher}: a fiber that a watcher of a host starts is one of the host.
+    # Prepended to {Watcher}: runs the fibers of a host's watchers as fibers of the host.
     module WatcherOfHost
       def call(events, io)
         boot = Host::Boot.current

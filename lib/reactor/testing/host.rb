@@ -2,19 +2,19 @@
 
 module Reactor
   module Testing
-    # A machine of a {World}: a name, an address, and a block, which is its program.
+    # A machine in a {World}: a name, an address, and a block, its program.
     #
     # @api private
     class Host
-      # What runs on a host from its start to its crash. Its fibers know it by their storage, which the fibers that they start inherit.
+      # A host from its start to its crash. The host's fibers find it in their storage, which is inherited by fibers they start.
       class Boot
         KEY = :reactor_simulated_boot
         private_constant :KEY
 
-        # @return [Boot, nil] that of the current fiber; nil outside of a world, and in the world's own fibers
+        # @return [Boot, nil] that of the current fiber; nil outside a world, and in fibers of the world itself
         def self.current = Fiber[KEY]
 
-        # Runs the block in a fiber of this boot; nil: of none.
+        # Runs the block in a fiber of this boot, or of none if boot is nil.
         def self.start(boot, &) = Fiber.schedule(storage: { **Fiber.current.storage.to_h, KEY => boot }, &)
 
         # @param options [Hash] of Fiber.schedule
@@ -45,10 +45,10 @@ module Reactor
           @fibers.delete(Fiber.current)
         end
 
-        # @raise [Errno::ENETDOWN] the host has crashed: an `ensure` clause must not reach the world any more
+        # @raise [Errno::ENETDOWN] the host has crashed: its `ensure` clauses must not reach the world any more
         def check = (raise Errno::ENETDOWN, "#{@host.name} has crashed" unless @up)
 
-        # An error has ended a fiber.
+        # Called when an error has ended a fiber.
         def fail(error) = (world.fail(error) if @up)
 
         # Ends the fibers where they wait. Their `ensure` clauses run.
@@ -61,7 +61,7 @@ module Reactor
 
       attr_reader :world, :name, :address, :boot
 
-      # @param client [Boolean] whether the world waits for the end of the block
+      # @param client [Boolean] whether the world waits for the block to end
       def initialize(world, name, address, client, block)
         @world = world
         @name = name
@@ -70,7 +70,7 @@ module Reactor
         @block = block
       end
 
-      # Whether the world need not wait for it: its block has ended, or it has crashed.
+      # Whether the world need not wait for it, because it is no client, its block has ended, or it has crashed.
       def done? = !@client || @state == :done
 
       def up? = !@boot.nil? && @boot.up?
@@ -94,7 +94,7 @@ module Reactor
         boot.fail(error)
       ensure
         @state = :done if boot.equal?(@boot)
-        @world.look_for_end
+        @world.end_when_done
       end
     end
     private_constant :Host

@@ -5,18 +5,18 @@ require_relative "connection"
 
 module Reactor
   module Testing
-    # The network of a {World}: who listens where, and what happens to messages on the way.
+    # The network of a {World}: knows the listeners, and delivers messages.
     #
     # @api private
     class Network
-      # Seconds that a message takes by default.
+      # Default latency in seconds.
       LATENCY = (0.0002..0.002)
-      # Seconds after which a connecting host tries again, and after which it gives up, as Linux does.
+      # Seconds after which a connecting host first retries, and after which it gives up, as on Linux.
       FIRST_RETRY = 1.0
       GIVE_UP = 127.0
-      # A message is sent again after 0.2, 0.4, … seconds, up to this.
+      # Lost messages are resent after 0.2, 0.4, … seconds, up to this.
       LONGEST_RESEND = 120
-      # Ports that the network gives.
+      # The first of the ports that the network assigns.
       EPHEMERAL = 49_152
       private_constant :FIRST_RETRY, :GIVE_UP, :LONGEST_RESEND, :EPHEMERAL
 
@@ -28,16 +28,16 @@ module Reactor
       attr_reader :faults
 
       # @param random [Random]
-      # @param faults [Integer, nil] at most
+      # @param faults [Integer, nil] maximum number
       def initialize(world, random, faults)
         @world = world
         @random = random
         @faults_left = faults || Float::INFINITY
         @faults = @names = 0
-        @links = Hash.new(Link.new(LATENCY, 0, 0, 0)) # by one name or two
+        @links = Hash.new(Link.new(LATENCY, 0, 0, 0)) # one name or a pair of names => its link
         @cuts = []
-        @listeners = {} # by their paths
-        @orphans = []   # sockets of listeners whose hosts have crashed
+        @listeners = {} # path => listener
+        @orphans = []   # listening sockets of crashed hosts
         @connections = {}.compare_by_identity
         @never, @never_written = IO.pipe
       end
@@ -50,19 +50,19 @@ module Reactor
       # --- links ---------------------------------------------------------------------------------------------------
 
       def link(names, latency, **shares)
-        raise ArgumentError, "a link is between two hosts, not #{names.size}" if names.size > 2
+        raise ArgumentError, "a link connects at most two hosts, not #{names.size}" if names.size > 2
 
-        shares.each { |name, share| raise ArgumentError, "#{name} is a share in 0..1, not #{share.inspect}" unless (0..1).cover?(share) }
+        shares.each { |name, share| raise ArgumentError, "#{name} must be in 0..1, not #{share.inspect}" unless (0..1).cover?(share) }
         ends = latency.is_a?(Range) ? [latency.begin, latency.end] : [latency, latency]
         fits = ends.all?(Numeric) && ends.first >= 0 && ends.last >= ends.first
-        raise ArgumentError, "latency is seconds, or a range of them, not #{latency.inspect}" unless fits
+        raise ArgumentError, "latency must be seconds or a range of seconds, not #{latency.inspect}" unless fits
 
         link = Link.new(ends.first.to_f..ends.last.to_f, *shares.values)
         names.empty? ? @links.default = link : @links[names.sort] = link
         nil
       end
 
-      # @return [Float] seconds that a message takes
+      # @return [Float] seconds until the message arrives
       def delay(from, to)
         link = between(from, to)
         seconds = @random.rand(link.latency)
@@ -76,7 +76,7 @@ module Reactor
 
       def reset?(from, to) = fault?(between(from, to).reset)
 
-      # @return [Integer] bytes that the link takes at once
+      # @return [Integer] maximum number of bytes per message
       def chunk(from, to) = fault?(between(from, to).split) ? @random.rand(1..16) : 65_536
 
       def partition(one, other)
@@ -112,15 +112,15 @@ module Reactor
         RUBY_PLATFORM.include?("linux") ? "\0reactor-#{Process.pid}-#{object_id}-#{@names}" : File.join(folder, @names.to_s)
       end
 
-      # @param path [String] of the listener
-      # @return [Connection::Endpoint, nil] of the socket that has just been accepted
+      # @param path [String] the listener's
+      # @return [Connection::Endpoint, nil] for the socket that has just been accepted
       def accepted(path, socket)
         connection = @listeners[path]&.pending&.shift or return
         trace.add(*connection.names(1), :accept)
         connection.belongs_to(socket, 1)
       end
 
-      # Connects, which takes its time.
+      # Connects, after the usual delays.
       #
       # @return [Connection]
       # @raise [SystemCallError, SocketError] as connect(2)
@@ -137,14 +137,14 @@ module Reactor
           raise Errno::ECONNREFUSED, target if connection == :refused
           raise Errno::ETIMEDOUT, target if pause > GIVE_UP
 
-          sleep pause # the host does not answer: it is cut off, or its queue is full
+          sleep pause # there is no response: the host is cut off, or its queue is full
           pause *= 2
         end
       ensure
         connection.begin.own.close if Connection === connection && !begun
       end
 
-      # @return [Host] that a host knows by this name or address
+      # @return [Host] the host with this name or address
       # @raise [Socket::ResolutionError]
       def resolve(host, name)
         return host if ["localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "", nil].include?(name)
@@ -159,14 +159,14 @@ module Reactor
         outside { @world.scheduler.on_ready(socket, events, transient: true, &) unless socket.closed? }
       end
 
-      # Runs the block in so many seconds.
+      # Runs the block after this many seconds.
       def after(seconds, &) = outside { @world.scheduler.on_ready(@never, timeout: seconds, transient: true, &) }
 
       def ephemeral = EPHEMERAL + ((@ports = (@ports || -1) + 1) % (65_536 - EPHEMERAL))
 
       def forget(connection) = @connections.delete(connection)
 
-      # The host has crashed. Its sockets stay open, because its fibers must not notice a close before they end.
+      # Drops a crashed host. Its sockets stay open, because its fibers must not notice a close before they end.
       def drop_host(host)
         dropped, kept = @listeners.partition { |_, listener| listener.host.equal?(host) }
         @listeners = kept.to_h
@@ -202,7 +202,7 @@ module Reactor
         @listeners.each_value.find { |each| each.host.equal?(host) && each.port == port && !each.socket.closed? }
       end
 
-      # @return [Connection, Symbol, nil] :refused; nil: the queue is full
+      # @return [Connection, Symbol, nil] :refused; or nil if the queue is full
       def knock(from, to, port)
         listener = listener(to, port) or return :refused
 
@@ -220,10 +220,10 @@ module Reactor
         :refused
       end
 
-      # The fiber that runs the block is none of a host: what it starts must not end with one.
+      # Runs the block in a fiber that belongs to no host, so that what it starts does not end with a host.
       def outside(&) = Host::Boot.current ? Fiber.new(storage: {}, &).resume : yield
 
-      # Only Linux has names of sockets that are no files.
+      # Only Linux has socket names that are not files.
       def folder
         require "tmpdir"
         require "fileutils"

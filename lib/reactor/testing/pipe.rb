@@ -2,16 +2,16 @@
 
 module Reactor
   module Testing
-    # One direction of a {Connection}: takes bytes from the network's end at the sender, and gives them to the network's end at the receiver
-    # when they arrive. It has no fiber: the scheduler starts one for each thing that happens.
+    # One direction of a {Connection}: takes bytes from the network's end at the sender, and delivers them to the network's end at
+    # the receiver when they are due. It has no fiber of its own: the scheduler starts one for each event.
     #
     # @api private
     class Pipe
-      # Bytes on the way at most. Beyond that the sender's socket fills.
+      # The most bytes in transit. Beyond that, the sender's socket fills up.
       WINDOW = 1 << 18
       private_constant :WINDOW
 
-      # @param side [Integer] of the sender
+      # @param side [Integer] the sender's
       # @param source [BasicSocket]
       # @param target [BasicSocket]
       def initialize(connection, side, source, target)
@@ -26,18 +26,18 @@ module Reactor
         @deliver = ->(_, _) { deliver }
       end
 
-      # Whether the receiver has been told of the end.
+      # Whether the receiver has got the end of the stream or a reset.
       def ended? = @ended
 
       def listen = @network.watch(@source, &@read)
 
-      # What was held while the hosts were cut off from each other, or while the receiver's socket was full.
+      # Sends what was held back while the hosts were partitioned or the receiver's socket was full.
       def resume
         held, @held = @held, 0
         held.times { send_later }
       end
 
-      # Sends a reset instead of what is on the way.
+      # Sends a reset instead of the bytes in transit.
       def reset
         @reset = true
         @queue.clear
@@ -59,7 +59,7 @@ module Reactor
         @full = @bytes >= WINDOW
         listen unless @full
       rescue Errno::ECONNRESET
-        reset # the sender has closed its socket before it had read all
+        reset # the sender has closed its socket before reading everything
       rescue IOError
         nil
       end
@@ -69,7 +69,7 @@ module Reactor
         send_later
       end
 
-      # In order: what follows a message that is sent again waits for it.
+      # Keeps messages in order: those after a resent message wait for it.
       def send_later
         now = @network.now
         @last_due = [@last_due, now + (@connection.delay(@side) * 1e9).round].max
@@ -89,9 +89,9 @@ module Reactor
         return @connection.reset_at(1 - @side) if message == :reset
 
         @target.shutdown(Socket::SHUT_WR)
-        @connection.look_for_end
+        @connection.close_if_ended
       rescue IOError, SystemCallError
-        @connection.look_for_end
+        @connection.close_if_ended
       end
 
       def write(bytes)
@@ -104,7 +104,7 @@ module Reactor
       rescue Errno::EPIPE, Errno::ECONNRESET
         @connection.reset_by(1 - @side) # the receiver has closed its socket
       rescue IOError
-        nil # the receiver is gone
+        nil # the receiver has gone
       end
 
       def wait_for_space(rest)

@@ -15,9 +15,9 @@ module Reactor
     #
     # @api private
     module Simulation
-      # When each world begins: 2026-01-01, in seconds.
+      # When each world starts: 2026-01-01, in seconds.
       START = 1_767_225_600
-      # They complete what they are asked for in an order of their own.
+      # Backends that complete operations in an order that the seed does not determine.
       UNORDERED = %i[uring iocp].freeze
 
       ROWS = [
@@ -31,7 +31,7 @@ module Reactor
         [SecureRandom.singleton_class, Confinement::SecureNumbers]
       ].freeze
 
-      # The patches of a simulation: see {Patches}. Outside of a host they do what Ruby does.
+      # The patches of a simulation: see {Patches}. Outside a host they do what Ruby does.
       PATCHES = Patches::Moment.new
       PATCHES.define_singleton_method(:install) { ROWS.each { |owner, with| owner.prepend(with) } && Watcher.prepend(WatcherOfHost) }
 
@@ -41,11 +41,11 @@ module Reactor
       private_constant :START, :UNORDERED, :ROWS, :PATCHES, :Over
 
       class << self
-        # @param complete [Boolean] whether the trace keeps all events
-        # @return [World] that has ended; its `failure` tells how
+        # @param complete [Boolean] whether to keep all events in the trace
+        # @return [World] after its end; its `failure` tells the outcome
         def run(seed, complete, at: START, backend: nil, **options, &)
           raise "this thread already has a scheduler" if Fiber.scheduler
-          raise TypeError, "at is a Time or seconds, not #{at.class}" unless Time === at || Numeric === at
+          raise TypeError, "at must be a Time or seconds, not #{at.class}" unless Time === at || Numeric === at
 
           Patches.install(Patches::VIRTUAL_TIME, PATCHES)
           random = Random.new(seed)
@@ -62,7 +62,7 @@ module Reactor
           raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket) && UNIXSocket.respond_to?(:pair)
 
           chosen = backend&.to_sym || Reactor.backend
-          raise ArgumentError, "backend #{chosen} completes in an order of its own" if backend && UNORDERED.include?(chosen)
+          raise ArgumentError, "a seed does not determine the order of backend #{chosen}" if backend && UNORDERED.include?(chosen)
 
           chosen = Reactor.backends.find { |name, usable| usable == true && !UNORDERED.include?(name) }.first if UNORDERED.include?(chosen)
           scheduler = Scheduler.new(backend: chosen, policy: :never, on_error: on_error)
@@ -83,17 +83,17 @@ module Reactor
           world.failure = error
         ensure
           Patches::VirtualTime.clock = nil
-          world.network.close # not before its fibers have ended, which would notice
+          world.network.close # only after its fibers have ended, because they would notice
         end
       end
     end
     private_constant :Simulation
 
     class << self
-      # Runs a whole program in a world of its own: hosts with a network between them, in virtual time, on this thread. Everything that the
-      # scheduler and the network are free to choose is chosen by the seed: which fiber runs next, forced yields at input, output and
-      # sleeps, how long messages take, and which are dropped. So one seed is one course of events, in every process: docs/simulation.md
-      # says where that ends.
+      # Runs a whole program in a simulated world on this thread: hosts, connected by a network, in virtual time. Everything that
+      # a scheduler or a network may choose is chosen by the seed: which fiber runs next, forced yields at input, output and
+      # sleeps, how long messages take, and which are dropped. So the same seed always gives the same course of events, in every
+      # process; docs/simulation.md lists the limits.
       #
       #   Reactor::Testing.simulate(seed: 17) do |world|
       #     world.host("db") { server = TCPServer.new("db", 5432); … }
@@ -102,27 +102,28 @@ module Reactor
       #   end
       #
       # @param seed [Integer]
-      # @param until [Numeric, nil] virtual seconds after which the world ends; nil: its clients must have ended within a day
-      # @param twice [Boolean] whether it runs twice, and the traces are compared
-      # @option options [Time, Numeric] :at what Time.now shows at the start
-      # @option options [Integer, nil] :yields forced yields at most, nil: as many as the seed makes
-      # @option options [Integer, nil] :faults dropped, reset and split messages at most, nil: as many as the seed makes
-      # @option options [Array<Symbol>] :allow what is real, and not to be refused: :threads, :children, :datagrams (UDP)
-      # @option options [Symbol, String, nil] :backend see {Reactor.backends}; not :uring, which completes in an order of its own
+      # @param until [Numeric, nil] virtual seconds after which the world ends; nil: its clients must end within a day
+      # @param twice [Boolean] whether to run twice and compare the traces
+      # @option options [Time, Numeric] :at initial time of the clocks
+      # @option options [Integer, nil] :yields maximum number of forced yields; nil: no limit
+      # @option options [Integer, nil] :faults maximum number of dropped, reset and split messages; nil: no limit
+      # @option options [Array<Symbol>] :allow what to leave real instead of refusing it: :threads, :children, :datagrams (UDP)
+      # @option options [Symbol, String, nil] :backend see {Reactor.backends}; not :uring or :iocp, which complete operations in
+      #   an order that the seed does not determine
       # @yieldparam world [World]
       # @return [Trace]
-      # @raise what the block, a host or a check raises; the message names the seed
-      # @raise [Stuck] clients wait for what never comes
-      # @raise [ArgumentError] the backend is :uring; no client and no `until:`
-      # @raise [RuntimeError] this thread has a scheduler already; with `twice:`, the traces part
+      # @raise what the block, a host or a check raises; the message includes the seed
+      # @raise [Stuck] clients wait for something that never happens
+      # @raise [ArgumentError] the backend is :uring or :iocp; there is neither a client nor `until:`
+      # @raise [RuntimeError] this thread already has a scheduler; with `twice:`, the traces diverge
       # @raise [NotImplementedError] a host starts a thread or a child, or opens a UDP socket; this platform has no UNIX sockets
       def simulate(seed:, twice: false, until: nil, **options, &block)
         raise ArgumentError, "no block given" unless block
 
         options[:limit] = binding.local_variable_get(:until)
         world, again = Array.new(twice ? 2 : 1) { Simulation.run(seed, twice, **options, &block) }
-        parted = again && world.trace.difference(again.trace)
-        raise "seed #{seed} is not the whole cause: two runs part here\n#{parted}" if parted
+        divergence = again && world.trace.difference(again.trace)
+        raise "seed #{seed} does not determine everything: two runs diverge here\n#{divergence}" if divergence
         raise world.failure.exception("#{world.failure.message}\n(simulated with seed: #{seed})") if world.failure
 
         world.trace

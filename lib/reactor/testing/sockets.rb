@@ -4,13 +4,13 @@ require "socket"
 
 module Reactor
   module Testing
-    # What a fiber of a host gets from Ruby's socket classes: sockets of the world's {Network}. They are real ones, of the classes that were
-    # asked for, but UNIX sockets below: so C code accepts and reads as ever, and OpenSSL, IO.select and the hooks work on them. Outside of
-    # a host each method does what Ruby does.
+    # Makes Ruby's socket classes use the world's {Network} in a fiber of a host. The sockets are real, and of the requested
+    # classes, but are based on UNIX sockets: so C code accepts and reads as usual, and OpenSSL, IO.select and the hooks work.
+    # Outside a host, each method does what Ruby does.
     #
     # @api private
     module Sockets
-      # Levels of options that every socket has.
+      # The option levels that every socket supports.
       LEVELS = [:SOCKET, "SOCKET", Socket::SOL_SOCKET].freeze
       private_constant :LEVELS
 
@@ -18,7 +18,7 @@ module Reactor
         # @return [Connection::Endpoint, nil]
         def endpoint(socket) = socket.instance_variable_get(:@reactor_endpoint)
 
-        # Makes the socket, which is being initialized or is of another family, one that listens on a path of its own.
+        # Turns the socket, which may be uninitialized or of another family, into one that listens on a new path.
         def bind(socket, boot, port)
           network = boot.world.network
           path = network.path
@@ -30,7 +30,7 @@ module Reactor
           socket.instance_variable_set(:@reactor_endpoint, Listening.new(address, path))
         end
 
-        # Makes it the client's end of a connection.
+        # Turns the socket into the client's end of a connection.
         #
         # @param limit [Numeric, nil] seconds
         def connect(socket, boot, host, port, limit = nil)
@@ -42,7 +42,7 @@ module Reactor
           socket
         end
 
-        # @param answer [BasicSocket, Array, Symbol] what accept has returned
+        # @param answer [BasicSocket, Array, Symbol] the result of accept
         def accepted(listener, answer)
           socket, address = answer
           listening = endpoint(listener)
@@ -52,18 +52,18 @@ module Reactor
           address ? [socket, endpoint(socket).remote] : socket
         end
 
-        # @return [Addrinfo, nil] nil unless it is an address of TCP
+        # @return [Addrinfo, nil] nil unless it is a TCP address
         def tcp(address)
           address = Addrinfo.new(address) if String === address
           address if address.ip?
         end
 
-        # @return [Numeric, nil] seconds that a connection may take
+        # @return [Numeric, nil] time limit for connecting, in seconds
         def limit(options) = options.values_at(:connect_timeout, :open_timeout, :resolv_timeout).compact.first
 
         private
 
-        # The socket gets the descriptor of the other one.
+        # Gives the socket the other one's descriptor.
         def replace(socket, unix)
           if initialized?(socket)
             socket.reopen(unix)
@@ -156,7 +156,7 @@ module Reactor
         def getsockname = Sockets.endpoint(self)&.local&.to_sockaddr || super
         def getpeername = Sockets.endpoint(self)&.remote&.to_sockaddr || super
 
-        # UNIX sockets have no options of TCP.
+        # Ignores TCP options, which UNIX sockets do not have.
         def setsockopt(level, *rest)
           rest.any? && !LEVELS.include?(level) && Sockets.endpoint(self) ? 0 : super
         end

@@ -6,13 +6,13 @@ module Reactor
   module Testing
     # What happened in a {World}: connections, messages, faults, and the lines of {World#log}. {Testing.simulate} returns it.
     #
-    # The same program with the same seed has the same trace in every process, on the same backend. The bytes of a message do not count for
-    # that, only how many they are, because TLS draws its own random numbers.
+    # With the same seed and backend, a program has the same trace in every process. Only the number of bytes in a message counts
+    # for that, not their values, because TLS draws its own random numbers.
     class Trace
-      # - `at`: virtual nanoseconds since the world began
-      # - `order`: a number that all choices of the scheduler so far have led to
+      # - `at`: virtual nanoseconds since the start of the world
+      # - `order`: a hash of all choices the scheduler has made so far
       Event = Struct.new(:at, :from, :to, :what, :order, :shown) do
-        # @return [String] what is compared
+        # @return [String] the part that is compared
         def key = "#{at} #{from} #{to} #{what} #{order}"
 
         # @return [String] a line of the timeline
@@ -20,22 +20,22 @@ module Reactor
       end
       private_constant :Event
 
-      # Events that are kept, unless all are.
+      # Number of events to keep, unless all are kept.
       KEPT = 2_000
-      # Bytes of a message that are shown.
+      # The most bytes of a message to show.
       SHOWN = 48
       private_constant :KEPT, :SHOWN
 
-      # @return [Integer] events so far
+      # @return [Integer] number of events so far
       attr_reader :size
 
-      # @return [Integer] a checksum of all events: equal for equal runs
+      # @return [Integer] a checksum of all events, which is equal for equal runs
       attr_reader :digest
 
       # @api private
       attr_reader :events
 
-      # @param complete [Boolean] whether all events are kept
+      # @param complete [Boolean] whether to keep all events
       # @api private
       def initialize(scheduler, complete)
         @scheduler = scheduler
@@ -54,13 +54,13 @@ module Reactor
         @events.shift(KEPT) if @events.size > 2 * KEPT && !@complete
       end
 
-      # @return [String] the last events, one a line: when, between which hosts, and what
+      # @return [String] the last events, one per line: when, between which hosts, and what
       def timeline(last = KEPT) = @events.last(last).join("\n")
 
       # @return [String]
       def inspect = "#<#{self.class} #{size} events, digest #{digest}>"
 
-      # @return [String, nil] where another run parts from this one; nil if it does not
+      # @return [String, nil] where another run diverges from this one; nil if it does not
       # @api private
       def difference(other)
         return if digest == other.digest && size == other.size

@@ -9,12 +9,12 @@ require_relative "trace"
 
 module Reactor
   module Testing
-    # The world of {Testing.simulate}: hosts, the links between them, and what happens to both. The methods may be called in the block, and
-    # later by any fiber of the world. Times are virtual seconds.
+    # The world of {Testing.simulate}: hosts, the links between them, and faults of both. Call its methods in the block, or later
+    # in any fiber of the world. Times are virtual seconds.
     class World
       # The default of `until:`, in seconds.
       DAY = 86_400
-      # How likely a forced yield is. Each seed has one of these: some defects need quiet, others need many.
+      # Probabilities of a forced yield. Each seed picks one: some bugs need quiet, others need many yields.
       YIELD_RATES = [0, 0.05, 0.3].freeze
       # Paths of this library, of Ruby's own code and of gems.
       NOT_THE_PROGRAMS = %r{\A(#{Regexp.union(File.dirname(__dir__), RbConfig::CONFIG["rubylibdir"])}|<internal:)|/gems/}
@@ -30,8 +30,8 @@ module Reactor
       # @api private
       attr_reader :network, :scheduler, :entropy, :allow
 
-      # @param yields [Integer, nil] forced yields at most
-      # @param faults [Integer, nil] drops, resets and splits at most
+      # @param yields [Integer, nil] maximum number of forced yields
+      # @param faults [Integer, nil] maximum number of drops, resets and splits
       # @api private
       def initialize(scheduler, random, complete, limit: nil, yields: nil, faults: nil, allow: [])
         @scheduler = scheduler
@@ -52,38 +52,39 @@ module Reactor
         @yields = 0
       end
 
-      # A host. Its block runs as soon as the block of {Testing.simulate} has ended, and again after each {#restart}. It uses TCPServer,
-      # TCPSocket, Socket, Net::HTTP, OpenSSL and so on as ever, and other hosts by name. The world does not wait for it.
+      # Adds a host. Its block runs when the block of {Testing.simulate} has ended, and again after each {#restart}. It uses
+      # TCPServer, TCPSocket, Socket, Net::HTTP, OpenSSL and so on as usual, and reaches other hosts by name. The world does not
+      # wait for it.
       #
       # @param name [String]
       # @return [void]
-      # @raise [ArgumentError] without a block; the name is taken
+      # @raise [ArgumentError] no block given; the name is taken
       def host(name, &block) = add(name, false, block)
 
-      # A host as {#host}, for whose block the world waits: it ends when all clients have ended or crashed.
+      # Adds a host like {#host}, but the world waits for its block: it ends when all clients have ended or crashed.
       #
       # @param (see #host)
       # @return [void]
       # @raise (see #host)
       def client(name, &block) = add(name, true, block)
 
-      # Sets what happens to messages, in both directions: between two hosts, between one and all others, or, without names, by default.
-      # Two numbers decide where there is a range: one between them is drawn for each message.
+      # Sets how messages travel, in both directions: between two hosts, between one host and all others, or, without names, by
+      # default. From a range, a value is drawn for each message.
       #
       # @param names [Array<String>] at most two
-      # @param latency [Numeric, Range<Numeric>] seconds that a message takes
-      # @param drop [Numeric] 0..1: the share of messages that are sent again after 0.2, 0.4, … seconds, as TCP does
-      # @param reset [Numeric] 0..1: the share of messages that reset their connection instead
-      # @param split [Numeric] 0..1: the share of reads that a link breaks after a few bytes
+      # @param latency [Numeric, Range<Numeric>] seconds until a message arrives
+      # @param drop [Numeric] 0..1: probability that a message is lost and resent after 0.2, 0.4, … seconds, as in TCP
+      # @param reset [Numeric] 0..1: probability that a message resets its connection instead of arriving
+      # @param split [Numeric] 0..1: probability that a read is cut short after a few bytes
       # @return [void]
       # @raise [ArgumentError] out of range; more than two names
       def link(*names, latency: Network::LATENCY, drop: 0, reset: 0, split: 0)
         @network.link(names, latency, drop: drop, reset: reset, split: split)
       end
 
-      # Runs the block at this time.
+      # Runs the block at a given time.
       #
-      # @param time [Numeric] seconds since the world began
+      # @param time [Numeric] seconds since the start of the world
       # @return [void]
       def at(time, &block)
         Host::Boot.start(nil) do
@@ -95,10 +96,11 @@ module Reactor
         nil
       end
 
-      # @return [Float] virtual seconds since the world began
+      # @return [Float] virtual seconds since the start of the world
       def time = (@ended_at || @scheduler.virtual_elapsed) / 1e9
 
-      # From now on nothing passes between the two hosts, or between one and all others, until {#heal}. What was sent arrives then.
+      # From now on, nothing passes between the two hosts, or between one and all others, until {#heal}. Messages sent meanwhile
+      # arrive after that.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
@@ -107,7 +109,7 @@ module Reactor
         @network.partition(one, other)
       end
 
-      # Ends {#partition} with the same arguments; without arguments, all.
+      # Ends the {#partition} with the same arguments, or all of them if there are no arguments.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
@@ -117,8 +119,8 @@ module Reactor
         @network.heal(one, other)
       end
 
-      # Ends the program of a host: its connections are reset, its fibers end where they wait. Their `ensure` clauses run, but any input or
-      # output in them raises Errno::ENETDOWN. What they have left in objects that hosts share stays.
+      # Ends the program of a host: its connections are reset, and its fibers end where they wait. Their `ensure` clauses run, but
+      # input and output in them raise Errno::ENETDOWN. Changes to objects that hosts share remain.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
@@ -129,10 +131,10 @@ module Reactor
         @trace.add(name, nil, :crash)
         host.stop(@scheduler)
         @network.drop_host(host)
-        look_for_end
+        end_when_done
       end
 
-      # Starts a host again, after {#crash} or after its block has ended. If it is up, it crashes first.
+      # Starts a host again, after {#crash} or after its block has ended. If it is still up, it crashes first.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
@@ -151,7 +153,7 @@ module Reactor
         nil
       end
 
-      # Runs the block when the world has ended without an error: for what must hold then.
+      # Runs the block when the world has ended without an error. Use it to check invariants.
       #
       # @return [void]
       def check(&block)
@@ -195,17 +197,17 @@ module Reactor
         @outcome << error
       end
 
-      # Ends the world if there is no client left to wait for.
+      # Ends the world if all clients have ended.
       #
       # @api private
-      def look_for_end
+      def end_when_done
         @outcome << :done if @has_clients && @hosts.each_value.all?(&:done?)
       end
 
       # Runs the world to its end.
       #
-      # @raise [ArgumentError] nothing would end it
-      # @raise the error that has ended it
+      # @raise [ArgumentError] the world would never end
+      # @raise the error that has ended the world
       # @api private
       def run
         yield self
@@ -229,7 +231,7 @@ module Reactor
 
       def add(name, client, block)
         raise ArgumentError, "no block given" unless block
-        raise ArgumentError, "there is a host #{name} already" if @hosts.key?(name)
+        raise ArgumentError, "there already is a host #{name}" if @hosts.key?(name)
 
         @has_clients ||= client
         host = @hosts[name] = Host.new(self, name, "10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}", client, block)
@@ -237,22 +239,22 @@ module Reactor
         nil
       end
 
-      # @return [String] the line of the program
+      # @return [String] the current line of the program
       def place
         frame = caller_locations.find { |each| !each.path.match?(NOT_THE_PROGRAMS) }
         frame && "#{File.basename(frame.path)}:#{frame.lineno}"
       end
 
-      # The time is up. If nothing would ever have happened any more, clients wait in vain.
+      # Called when the time limit elapses. If nothing would ever happen any more, the clients wait in vain.
       def check_progress
         waiting = @hosts.each_value.reject(&:done?).map(&:name)
         return if waiting.empty? || (@limit && @scheduler.stats[:timers].positive?)
 
-        raise Stuck, "#{waiting.join(", ")} cannot go on, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
+        raise Stuck, "#{waiting.join(", ")} cannot continue, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
       end
     end
 
-    # Clients of a {World} wait for what never comes.
+    # Clients of a {World} wait for something that never happens.
     Stuck = Class.new(StandardError)
   end
 end
