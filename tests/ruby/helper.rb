@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# For every test: a scheduler on a thread of its own, checked for leaks and limited in time; child processes with a time
+# The base of all tests: a scheduler on its own thread, checked for leaks and with a time limit; child processes with a time
 # limit; measurements. Environment:
 #
 #   REACTOR_BACKEND   the backend the whole suite runs on (default: the best one)
-#   REACTOR_LONG=1    run at full length what is shortened otherwise
-#   REACTOR_STRESS=1  run under GC.stress with automatic compaction: for the files that tests/runner/plan.rb names
-#   REACTOR_REPEAT=N  run each test N times: for a test that may fail by chance
+#   REACTOR_LONG=1    run tests at full length that are otherwise shortened
+#   REACTOR_STRESS=1  run under GC.stress with automatic compaction, for the files listed in tests/runner/plan.rb
+#   REACTOR_REPEAT=N  run each test N times, to find tests that fail by chance
 #   REACTOR_RESULTS   a file that gets a line of JSON for each test
 
 root = File.expand_path("../..", __dir__)
@@ -15,7 +15,7 @@ $LOAD_PATH.unshift(File.join(root, "lib")) unless $LOAD_PATH.include?(File.join(
 # A shell without job control starts background commands with SIGINT ignored, and child processes inherit that.
 trap("INT", "DEFAULT")
 
-# A warning that names one of our files is a failure of the run.
+# A warning about one of our files fails the run.
 module OwnWarnings
   ROOT = File.expand_path("../..", __dir__)
   SEEN = []
@@ -27,7 +27,7 @@ module OwnWarnings
 end
 Warning.extend(OwnWarnings)
 
-# A plugin of another gem may need what is not installed for this Ruby; Rails has one.
+# A plugin of another gem may need something that is not installed for this Ruby; Rails has one.
 ENV["MT_NO_PLUGINS"] = "1"
 require "minitest/autorun"
 require "json"
@@ -51,7 +51,7 @@ class ReactorTest < Minitest::Test
   # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
   CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
-  # Limit of every wait in a test, in seconds. Only a hang reaches it: it is extended while the processes of the test have
+  # The limit of every wait in a test, in seconds. Only a hang reaches it: it is extended while the test's processes have
   # something to run.
   TEST_TIMEOUT = STRESS ? 300 : 60
 
@@ -77,7 +77,8 @@ class ReactorTest < Minitest::Test
   def teardown
     return ABANDONED.concat(@ios) if @hung
 
-    # The finalizer of a Tempfile that is left unlinks it in a later test: in the fiber that collects, which waits there (Ruby 3.4).
+    # In Ruby 3.4 the finalizer of an abandoned Tempfile unlinks it during a later test, in whichever fiber triggers the
+    # collection, and waits there.
     @ios.each do |io|
       if io.respond_to?(:close!) then io.close!
       elsif !io.closed? then io.close
@@ -85,7 +86,7 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # The IO is closed after the test, a Tempfile is removed as well, and it does not count as a leak until then.
+  # The IO is closed after the test (a Tempfile is also removed), and does not count as a leak until then.
   def track(io) = io.tap { @ios << io }
 
   def pipe = IO.pipe.each { |io| track(io).sync = true }.each { |io| io.binmode if windows? }
@@ -108,8 +109,8 @@ class ReactorTest < Minitest::Test
     OpenSSL::SSL::SSLContext.new.tap { |context| context.cert, context.key = certificate, key }
   end
 
-  # Runs the block on a new thread that has a scheduler, and returns its value or raises its error. Afterwards the thread,
-  # its fibers and its descriptors have to be gone.
+  # Runs the block on a new thread with a scheduler, and returns its value or raises its error. Afterwards the thread, its
+  # fibers and its descriptors must be gone.
   def run_scheduler(backend = nil, within: TEST_TIMEOUT)
     before = descriptors
     threads = Thread.list
@@ -133,7 +134,8 @@ class ReactorTest < Minitest::Test
     value
   end
 
-  # The value of the block in a fiber of a new scheduler, when all its fibers have ended. The block gets the scheduler.
+  # The value of the block, which runs in a fiber of a new scheduler; returned when all its fibers have ended. The block gets
+  # the scheduler.
   def in_fiber(backend = nil)
     value = nil
     run_scheduler(backend) { |scheduler| Fiber.schedule { value = yield(scheduler) } }
@@ -195,7 +197,8 @@ class ReactorTest < Minitest::Test
     Dir.children("/proc/self/fd").filter_map { |fd| [fd, File.readlink("/proc/self/fd/#{fd}")] rescue nil }
   end
 
-  # Descriptors that were opened since. Finalizers of earlier tests may still run, so a leak is one only after a collection.
+  # Descriptors opened since then. Finalizers of earlier tests may not have run yet, so a leak counts only after a garbage
+  # collection.
   def leaked_descriptors(before)
     return [] if surplus_descriptors(before).empty?
 
@@ -221,8 +224,8 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # Milliseconds for spans of which only the order matters. Under GC.stress they are 30 times as long, because nothing ends
-  # within a millisecond there.
+  # Milliseconds, for spans of which only the order matters. They are 30 times as long under GC.stress, where nothing takes less
+  # than a millisecond.
   def ms(count) = count * (STRESS ? 0.03 : 0.001)
 
   def skip_under_stress = (skip "too many allocations for GC.stress" if STRESS)
@@ -246,7 +249,8 @@ class ReactorTest < Minitest::Test
     assert eventually { scheduler.stats[:parked] >= count }, "never #{count} parked: #{scheduler.stats[:parked]}"
   end
 
-  # What the block returns when it is true, or last. The time is that of this process, or of another one.
+  # Calls the block until it returns something true or the time limit is reached, and returns its last value. The limit is this
+  # process's, or another one's.
   def eventually(seconds = TEST_TIMEOUT, pid = Process.pid)
     TimeLimit.new(seconds, pid).until { yield || (sleep 0.005; nil) }
   end
@@ -265,10 +269,10 @@ class ReactorTest < Minitest::Test
     [error.class, error.message]
   end
 
-  # A fiber does what a thread of plain Ruby does.
+  # A fiber stands for a thread of plain Ruby.
   def assert_as_plain(message = nil, &block) = assert_equal(run_plain(&block), in_fiber { block.call }, message)
 
-  # Compares data that is too long to print.
+  # Compares data too long to print.
   def assert_bytes(expected, got, message = "")
     assert_kind_of String, got, message
     return pass if expected.b == got.b
@@ -285,7 +289,7 @@ class ReactorTest < Minitest::Test
 
   def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
 
-  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
+  # A lambda that blocks its callers, fibers or threads, until `count` of them have called it.
   def gate(count)
     come = Thread::Queue.new
     open = Thread::Queue.new
@@ -296,7 +300,7 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # Calls the buffer hook with the order of arguments of this Ruby.
+  # Calls the buffer hook with this Ruby's argument order.
   def hook_read(scheduler, io, buffer, length, offset = 0)
     CONTRACT == 4 ? scheduler.io_read(io, buffer, offset, length) : scheduler.io_read(io, buffer, length, offset)
   end
@@ -305,13 +309,13 @@ class ReactorTest < Minitest::Test
     CONTRACT == 4 ? scheduler.io_write(io, buffer, offset, length) : scheduler.io_write(io, buffer, length, offset)
   end
 
-  # A buffer for the hooks. Ruby's warning that IO::Buffer is experimental is suppressed.
+  # A buffer for the hooks, without Ruby's warning that IO::Buffer is experimental.
   def buffer_of(text_or_size)
     quietly { text_or_size.is_a?(String) ? IO::Buffer.for(text_or_size) : IO::Buffer.new(text_or_size) }
   end
 
-  # Stacks are so large that a few of them fill the address space; if the VM allocates one in vain, it leaves the portable
-  # scheduler's fiber in a state in which that one cannot poll.
+  # Stacks are so large that a few of them fill the address space. If the VM fails to allocate one, it leaves the portable
+  # scheduler's fiber in a state in which it cannot poll.
   SCARCE = { "RUBY_FIBER_MACHINE_STACK_SIZE" => (1 << 26).to_s }.freeze
   LIMIT = 'limit = ->(bytes) { Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + bytes, Process.getrlimit(:AS).last) }'
   NO_STACK = 'module NoStack; def transfer(*) = backtrace.empty? && ($left -= 1).negative? ? raise(FiberError, "no memory") : super; end; ' \
@@ -340,7 +344,7 @@ class ReactorTest < Minitest::Test
     server&.close
   end
 
-  # Fills an IO until it would block; returns how many bytes went in.
+  # Fills an IO until it would block. Returns the number of bytes written.
   def fill(io)
     total = 0
     chunk = "x" * 65_536
@@ -352,14 +356,14 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
+  # With io_write, Ruby writes a line and its line end in two calls, so another process's line may come between.
   WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line.to_s.delete_suffix("\n")}\n" }.join).then { nil }'
 
   Child = Struct.new(:out, :err, :status, :seconds)
 
-  # Runs Ruby code in a child process with this library loaded. The block (if any) gets the process id and a lambda that
-  # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
-  # RubyGems is half of a child's start: only a child that needs a gem has it.
+  # Runs Ruby code in a child process with this library loaded. The block, if any, gets the process id and a lambda that waits
+  # for a line of the child's standard output. A child that does not end in time is killed and fails the test. Loading RubyGems
+  # takes half of a child's start-up time, so only children that need a gem load it.
   def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, gems: false, options: {})
     code, *arguments = [code, *arguments].map { |text| text.to_s.gsub(/USR[12]/, SIGNAL.name) } if windows?
     out_r, out_w = IO.pipe
@@ -402,13 +406,13 @@ class ReactorTest < Minitest::Test
     raise Hang, "the child did not end within #{within} s\n#{stacks}"
   end
 
-  # Kills a child of {#run_child} or {#run_example}, with its own children. (On Windows only the child.)
+  # Kills a child of {#run_child} or {#run_example} and its own children. (On Windows only the child itself.)
   def kill(pid) = Process.kill(:KILL, windows? ? pid : -pid)
 
-  # Runs an example in a process of its own, until the signal ends it, or until it ends by itself. The block gets the first line that
-  # it writes, and returns when it is to end.
+  # Runs an example in its own process until the signal ends it or it exits. The block gets the first line that the example
+  # prints, and returns when the example is to be ended.
   #
-  # @return [Array(Integer, String)] its exit status, and what else it wrote
+  # @return [Array(Integer, String)] its exit status, and the rest of its output
   def run_example(*command, signal: nil)
     reader, writer = IO.pipe
     pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, *command.map(&:to_s),
@@ -424,7 +428,7 @@ class ReactorTest < Minitest::Test
     reader&.close
   end
 
-  # Runs a child that must succeed with nothing on stderr; returns its standard output.
+  # Runs a child that must succeed with nothing on stderr. Returns its standard output.
   def child_says(code, *arguments, **options, &block)
     child = run_child(code, *arguments, **options, &block)
     assert_equal "", child.err
