@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# Fetches URLs, a few at a time, and prints what each one answers: tasks that end together.
+# Fetches URLs, a few at a time, and prints the status of each. Shows tasks that end together.
 #
 #   ruby -Ilib examples/check_links.rb URL …
 #
-# Each URL has three attempts and five seconds, and all of them together have a minute. The exit status tells whether all answered
-# with success. Ctrl-C cancels what is under way.
+# Each URL gets three attempts and five seconds, and all of them together get a minute. The exit status is 0 if all requests
+# succeeded. Ctrl-C cancels the requests in progress.
 require "reactor"
 require "net/http"
 
-# Attempts to fetch one URL.
+# Maximum number of attempts per URL.
 class Link
   ATTEMPTS = 3
-  PAUSE = 0.1 # seconds before the second attempt; each later one is twice as late
+  PAUSE = 0.1 # seconds before the second attempt, doubled for each later one
   SECONDS = 5
   UNREACHABLE = [SystemCallError, SocketError, EOFError, Timeout::Error].freeze
 
@@ -20,7 +20,7 @@ class Link
     @uri = URI(url)
   end
 
-  # @return [Array(Boolean, String)] whether it is good, and a line about it
+  # @return [Array(Boolean, String)] whether the request succeeded, and a line about it
   def check
     attempt ||= 1
     response = Reactor.group(timeout: SECONDS) { Net::HTTP.get_response(@uri) }

@@ -1,23 +1,23 @@
 # frozen_string_literal: true
 
-# More than one core: the same little HTTP server, several times, on one port.
+# Uses several cores: runs the same small HTTP server several times on one port.
 #
 #   ruby -Ilib examples/cores.rb MODE COUNT [PORT]
 #
 # MODE is one of
 #
-#   workers   COUNT processes, each with a listener of its own on the port (SO_REUSEPORT: the kernel spreads the
-#             connections) and a scheduler. Uses COUNT cores.
-#   ractors   COUNT Ractors, each with the same. Uses COUNT cores in one process; whatever the program needs must be
-#             allowed in a Ractor. From Ruby 4.0 on: before, more than one with fibers crashes (docs/performance.md).
-#   threads   COUNT threads, each with a scheduler, around one listener. They share one core for what is Ruby, because one
-#             thread at a time has Ruby's lock; what they win is that one may compute or block while the rest serve.
+#   workers   COUNT processes, each with a scheduler and its own listener on the port (SO_REUSEPORT: the kernel
+#             distributes the connections). Uses COUNT cores.
+#   ractors   COUNT Ractors, likewise. Uses COUNT cores in one process; everything the program needs must be allowed
+#             in a Ractor. From Ruby 4.0 on: earlier versions crash with fibers in several Ractors (docs/performance.md).
+#   threads   COUNT threads, each with a scheduler, sharing one listener. Their Ruby code shares one core, because only
+#             one thread at a time holds Ruby's lock. But while one thread computes or blocks, the others can serve.
 #
-# PORT 0, the default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end it.
+# PORT 0, the default, takes a free port. The address is printed first. Stop the server by SIGTERM or Ctrl-C.
 require "reactor"
 require "socket"
 
-# Requests on one connection until the client is done with it.
+# Serves the requests on one connection until the client closes it.
 class Serving
   ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".b.freeze
 
@@ -42,13 +42,13 @@ class Serving
       break if close
     end
   rescue Errno::ECONNRESET, Errno::EPIPE
-    nil # the client has left
+    nil # the client has closed the connection
   ensure
     @socket.close
   end
 end
 
-# A listener on a port that further listeners may share, opened before it or after it.
+# Opens a listener on a port that other listeners may share.
 def shared_listener(port)
   socket = Socket.new(:INET, :STREAM)
   socket.setsockopt(:SOCKET, :REUSEPORT, true)
@@ -57,15 +57,15 @@ def shared_listener(port)
   TCPServer.for_fd(socket.fileno).tap { socket.autoclose = false }
 end
 
-# Begins to serve on the current thread, process or Ractor, and goes on for ever.
+# Serves forever on the current thread, process or Ractor.
 def serve(listener)
   Fiber.set_scheduler(Reactor::Scheduler.new)
   Fiber.schedule { Serving.accept(listener) }
   Fiber.scheduler.run
 end
 
-# The first listener fixes the port. A worker closes its copy before it serves, and the parent when all workers listen: a
-# listener from which no server accepts would get its share of the connections all the same.
+# The first listener chooses the port. Workers close their copy before serving, and the parent closes its own when all workers
+# listen: a listener that no server accepts from would still get its share of connections.
 def reserve(port)
   listener = shared_listener(port)
   yield listener.local_address.ip_port, listener
@@ -73,7 +73,7 @@ ensure
   listener&.close
 end
 
-# Prints the address once a signal would be heard, and yields after one.
+# Prints the address once signals are handled, and yields after a signal.
 def announce_until_signalled(port)
   reader, writer = IO.pipe
   %w[INT TERM].each { |signal| trap(signal) { writer.write_nonblock(".", exception: false) } }
@@ -97,7 +97,7 @@ def run_workers(count, port)
         serve(listener)
       end
     end
-    reader.read(count) # all of them listen
+    reader.read(count) # wait until all of them listen
   end
   announce_until_signalled(port) { children.each { |pid| Process.kill(:TERM, pid) }.each { |pid| Process.wait(pid) } }
 end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# An HTTP/1.1 server in ordinary blocking Ruby: an accept loop, a fiber (or thread, or nothing) per connection, the
-# request read with gets to the blank line, a 200, then the next request or the end, as the client asks.
+# An HTTP/1.1 server in ordinary blocking Ruby: an accept loop, and a fiber (or thread, or neither) per connection. It reads a
+# request with gets up to the blank line, and sends a 200; then comes the next request, or the end, as the client wishes.
 #
 #   ruby -Ilib examples/http_server.rb MODE [PORT [BODY_BYTES]]
 #
@@ -21,12 +21,12 @@ class HTTPServer
 
   def port = @listener.local_address.ip_port
 
-  # Yields every new connection, for ever.
+  # Yields every new connection, forever.
   def each_connection
     loop { yield @listener.accept }
   end
 
-  # Requests on one connection until the client is done with it.
+  # Serves the requests on one connection until the client closes it.
   def serve(socket)
     nil while answer(socket)
   rescue Errno::ECONNRESET, Errno::EPIPE
@@ -35,7 +35,7 @@ class HTTPServer
     socket.close
   end
 
-  # One request. Whether the connection is kept.
+  # Serves one request. Returns whether to keep the connection.
   def answer(socket)
     request = socket.gets or return false
     close = request.end_with?("HTTP/1.0\r\n")

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# The numbers of schedulers as a Prometheus text page.
+# The measurements of schedulers as a Prometheus text page.
 #   ruby -Ilib examples/metrics.rb [PORT]
-# serves the page. In a program of your own: Metrics.new(Fiber.scheduler, …).page in the handler of GET /metrics, with the schedulers of
-# all threads. SIGTERM and Ctrl-C end the server.
+# serves the page. In your own program, call Metrics.new(Fiber.scheduler, …).page in the handler of GET /metrics, with the
+# schedulers of all threads. Stop the server by SIGTERM or Ctrl-C.
 require "reactor"
 require "socket"
 
 class Metrics
   TYPE = "text/plain; version=0.0.4; charset=utf-8"
-  # Seconds. Powers of two in microseconds, where the buckets of a Reactor::Histogram end: from 16 us to 16.8 s.
+  # Bounds in seconds: powers of two in microseconds, from 16 us to 16.8 s, which are bucket limits of Reactor::Histogram.
   BOUNDS = (4..24).step(2).map { |power| 2**power / 1e6 }.freeze
 
-  COUNTERS = { # name => [help, statistic, what it is divided by]
+  COUNTERS = { # name => [help, statistic, divisor]
     "reactor_loop_awake_seconds_total" => ["Time in which the loop was not asleep.", :awake_ns, 1e9],
     "reactor_loop_asleep_seconds_total" => ["Time in which the loop slept.", :asleep_ns, 1e9],
     "reactor_loop_gc_seconds_total" => ["Garbage collection while the loop was not asleep.", :gc_ns, 1e9],

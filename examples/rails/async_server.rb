@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Serves the application of config.ru by Async, which waits by this library. Falcon does the same with more around it.
+# Serves the application of config.ru by Async, on top of this library's selector. Falcon does the same and more.
 require "async/http/endpoint"
 require "async/http/server"
 require "protocol/rack"

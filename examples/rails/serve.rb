@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Serves config.ru by Puma until Ctrl-C, with all that it needs: a PostgreSQL of its own, and an HTTP service that answers after 0.1 s.
+# Serves config.ru by Puma until Ctrl-C, with everything it needs: its own PostgreSQL, and an HTTP service that responds after 0.1
+# s.
 #
 #   bin/demo --rails
 require_relative "../../bench/rails"

@@ -64,8 +64,8 @@ module Reactor
     # @param access_log [Logger, nil] receives a line per response, in the Common Log Format followed by the seconds it took
     # @param overload [Numeric, nil] seconds a request may wait for its turn: when requests wait longer, just enough of them are
     #   answered with 503 and Retry-After; nil: all wait
-    # @param on_error [#call, nil] is given each error that nobody rescues, and the environment of its request, which is nil for a
-    #   fiber that the application started under {#run}; nil: the error goes to the logger
+    # @param on_error [#call, nil] is called with each unrescued error and the environment of its request; the environment is nil if
+    #   the error ended a fiber that the application had started under {#run}; nil: errors go to the logger
     # @param limits see {DEFAULTS}
     # @raise [TypeError] app or on_error does not respond to call; a limit is not a number
     # @raise [ArgumentError] a limit is unknown or not positive

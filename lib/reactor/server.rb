@@ -36,7 +36,7 @@ module Reactor
   # If the block raises because the client is gone or too slow, the connection is closed and nothing is reported. That is the case
   # for the errors of {CLIENT_GONE}, `IO::TimeoutError`, `OpenSSL::SSL::SSLError`, and an IOError when the connection is closed.
   #
-  # Any other error closes the connection and ends the fiber: it goes to the scheduler's `on_error` or is reported, and
+  # Any other error closes the connection and ends the fiber: the error goes to the scheduler's `on_error` or is reported, and
   # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are treated the same way, and so
   # is running out of memory for a fiber, which closes the connection that needed the fiber. The server keeps running in each
   # case; when it cannot accept connections, it retries after a pause.

@@ -197,7 +197,7 @@ module Reactor
 
     def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)}:#{SocketArguments.shown(@service)}")
 
-    # A variant with the errors of TCPSocket.new.
+    # Raises the errors of TCPSocket.new.
     class ForTCPSocket < HappyEyeballs
       private
 

@@ -198,8 +198,8 @@ module Reactor
       return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
     end
 
-    # Called before a wait. If the fiber was killed while it waited for another one, such as an Enumerator's, Ruby has raised an
-    # error in the other one and then the kill in this one, where no switch has noticed it. A switch to an empty fiber does.
+    # Called before a wait. When a fiber is killed while it waits for another fiber (an Enumerator's, for example), Ruby first raises
+    # an error in that other fiber, and then the kill in this one, unseen by any switch. A switch to an empty fiber reveals it.
     def find_kill
       fiber = Fiber.current
       return if @suspects.empty? || @killed[fiber] || !@suspects.key?(@owners[fiber] || fiber)

@@ -2,7 +2,7 @@
 
 module Reactor
   class PortableScheduler
-    # One park of one fiber.
+    # A single park of a fiber.
     #
     # - `fiber`: the waiting fiber; nil when the wait has ended
     # - `kind`: what ends it: :block or :sleep (an unblock), :io or :select (readiness), :turn (only its turn), :stray (see

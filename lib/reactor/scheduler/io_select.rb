@@ -5,8 +5,8 @@ module Reactor
   module IOSelect
     # The hook for IO.select and Kernel#select.
     #
-    # A non-waiting call of IO.select itself tells what is ready, because it knows Ruby's read buffers and tied writers. Between
-    # two such calls the fiber parks on all the descriptors at once.
+    # What is ready is determined by IO.select itself, called without waiting, because it knows Ruby's read buffers and tied
+    # writers. Between two such calls the fiber parks on all the descriptors at once.
     #
     # @param readables [Array<IO, #to_io>, nil]
     # @param writables [Array<IO, #to_io>, nil]

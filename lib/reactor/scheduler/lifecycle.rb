@@ -42,9 +42,9 @@ module Reactor
       singleton_class.prepend(StallDetector::Hook)
     end
 
-    # @return [Boolean] whether a fiber may wait for a thread of its Ractor. Outside the main Ractor, Ruby may lose the wake-up or
-    #   crash because it moves this thread between native threads: Ruby 3.3 always does, 3.4 unless this thread is locked to its
-    #   native thread.
+    # @return [Boolean] whether a fiber may wait for a thread of its Ractor. Outside the main Ractor, Ruby may lose a wake-up, or
+    #   crash, when it moves this thread to another native thread. Ruby 3.3 may always do that, 3.4 unless this thread is locked to
+    #   its native thread.
     # @api private
     def may_wait_for_threads? = @may_wait_for_threads
 

@@ -58,7 +58,7 @@ module Reactor
     private_constant :Explore
 
     class << self
-      # Runs {simulate} with successive seeds until one fails. The failing one is run again with fewer forced yields and fewer
+      # Runs {simulate} with successive seeds until one fails. A failing seed is run again with fewer forced yields and fewer
       # faults, as long as it fails with the same class of error. The message includes the lowest numbers of both, and the
       # timeline of that run.
       #

@@ -9,9 +9,9 @@ module Reactor
   # A worker costs two thread switches, about 50 us. Most operations that Ruby offers to the scheduler (open, stat, each directory
   # entry) take only a few. So an operation runs inline if operations from the same place have been cheap.
   #
-  # The cost of a place is the duration of its last operation, or 7/8 of its previous cost if that is more. So a sudden expensive
-  # operation blocks the loop only once, and those after it run on workers for a while: after 10 ms, it takes 30 operations of 5
-  # us until they run inline again.
+  # The cost of a place is the duration of its last operation, or 7/8 of its previous cost if that is more. So an unexpectedly slow
+  # operation blocks the loop once, and the next ones run on workers until the cost has decayed: after 10 ms, that takes 30
+  # operations of 5 us.
   #
   # @api private
   class OffloadPolicy
