@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Async on this library. Not loaded by default:
+# Runs Async on this library. Not loaded by default:
 #
 #   require "reactor/async"                                    # and IO_EVENT_SELECTOR=Reactor in the environment, or
 #   Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current))

@@ -9,7 +9,7 @@ module Reactor
     FAR = 100 * 365 * 24 * 60 * 60
 
     class << self
-      # Converts what Kernel#sleep, IO.select and IO#wait accept to a number, with their errors.
+      # Converts a duration that Kernel#sleep, IO.select and IO#wait accept; raises their errors.
       #
       # @param duration [Numeric, #divmod, nil] seconds
       # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: no limit
@@ -26,7 +26,7 @@ module Reactor
         [seconds, FAR].min
       end
 
-      # Converts what Timeout.timeout accepts: Ruby adds it to the time as a Float.
+      # Converts a duration that Timeout.timeout accepts, which Ruby adds to the time as a Float.
       #
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
       # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit

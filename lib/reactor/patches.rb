@@ -13,7 +13,7 @@ require_relative "patches/timeout"
 require_relative "patches/virtual_time"
 
 module Reactor
-  # Every method of Ruby's that this library patches: {TABLE}. What each patch is for, and what it costs, stands in docs/patches.md.
+  # The methods of Ruby that this library patches: {TABLE}. docs/patches.md says what each patch is for and what it costs.
   #
   # A patch is a prepended module. It does what Ruby does unless the current fiber has a scheduler of this library. Nothing is
   # patched, and nothing is slower, until a program makes a scheduler.

@@ -179,7 +179,7 @@ module Reactor
     # Called when there was no memory for the fiber of a watcher.
     #
     # @param block [Proc] the watcher's
-    # @param io [#to_io] what was watched
+    # @param io [#to_io] the watched object
     # @api private
     def recover(block, io)
       if block.equal?(@accept)

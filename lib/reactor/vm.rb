@@ -78,11 +78,11 @@ module Reactor
     end
 
     class << self
-      # Reports an error that ended a fiber, as Ruby reports one that ends a thread. An error of the report is dropped, as Ruby does.
+      # Reports an error that ended a fiber, like Ruby reports one that ends a thread. As in Ruby, an error in the report is ignored.
       #
       # @param fiber [Fiber, #inspect]
       # @param error [Exception]
-      # @param what [String] what it did with the error
+      # @param what [String] rest of the first line
       # @return [void]
       def report_error(fiber, error, what = "terminated with exception (report_on_exception is true)")
         return unless Thread.current.report_on_exception
@@ -107,21 +107,21 @@ module Reactor
       def select_now(readables, writables, exceptables)
         return IO.select(readables, writables, exceptables, 0) unless WINDOWS
 
-        # Windows reports a connection that has failed as an exceptional condition, and as nothing else.
+        # Windows reports a failed connection only as an exceptional condition.
         exceptables ||= []
         connecting = Array === writables ? writables : []
         ready = IO.select(readables, writables, connecting | exceptables, 0) or return
         failed = (ready[2] & connecting).reject { |object| connected?(IO.try_convert(object)) }
         ready = [ready[0], ready[1] | failed, ready[2] & exceptables]
-        ready unless ready.all?(&:empty?) # Ruby's answer if none of some hundred sockets is ready
-      rescue Errno::ENOTSOCK
-        raise Errno::EBADF # Windows' answer for a socket that has been closed
+        ready unless ready.all?(&:empty?) # Ruby returns empty lists if none of several hundred sockets is ready
+      rescue Errno::ENOTSOCK # which Windows reports for a closed socket
+        raise Errno::EBADF
       end
 
-      # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
-      # the mutex is free and the next fiber in the list is not told: an unlock tells it.
+      # Mutex#unlock removes the fiber it wakes from the mutex's waiting list. If that fiber raises before it has locked the mutex,
+      # the mutex is free, but the next fiber in the list has not been told. Another unlock tells it.
       #
-      # @param blocker what the fiber waited for
+      # @param blocker the object the fiber waited for
       # @return [void]
       def hand_on_mutex(blocker)
         blocker.unlock if Internal.visible?(blocker) && Thread::Mutex === blocker && blocker.try_lock

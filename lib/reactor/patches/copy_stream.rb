@@ -75,7 +75,7 @@ module Reactor
         def blocks?(object)
           return false unless IO === object && !object.closed? && (VM::WINDOWS || object.fcntl(Fcntl::F_GETFL).nobits?(File::NONBLOCK))
 
-          # (IO#stat ends the process if the descriptor is closed on Windows.)
+          # (On Windows, IO#stat would crash the process if the descriptor is closed.)
           File.pipe?(object) || File.socket?(object) || (File.chardev?(object) && object.tty?)
         rescue IOError, SystemCallError, NotImplementedError, FrozenError
           false # the copy will raise the error

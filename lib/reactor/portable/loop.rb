@@ -56,7 +56,7 @@ module Reactor
 
     # Parks on several IOs.
     #
-    # @param lookups [Array<Lookup>] end the wait as well
+    # @param lookups [Array<Lookup>] the end of any of them also ends the wait
     # @return [Integer, false] all events that occurred, or false
     def wait_on(masks, seconds, kind = :io, lookups = [])
       wait = begin_wait(kind)

@@ -41,7 +41,6 @@ module Reactor
   #
   # IO.select does not report a hang-up when only writability or priority was requested, and its cost grows with the number of
   # descriptors. The end of a child is noticed up to 50 ms late.
-  # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
   class PortableScheduler
     # Defines io_read and io_write for one version of the scheduler interface. Called once below. Tests call it again, to run both
     # versions on any Ruby.

@@ -163,7 +163,7 @@ module Reactor
     def report(*arguments)
       VM.report_error(*arguments)
     ensure
-      return # rubocop:disable Lint/EnsureReturn -- it drops what the report raises, and a kill
+      return # rubocop:disable Lint/EnsureReturn -- drops errors of the report, and kills
     end
 
     def nothing_left? = live.zero? && watchers.empty?

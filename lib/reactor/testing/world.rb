@@ -179,7 +179,7 @@ module Reactor
       # @api private
       attr_reader :yields
 
-      # Lets another fiber run, now and then.
+      # Occasionally lets another fiber run.
       #
       # @api private
       def maybe_yield

@@ -140,7 +140,7 @@ module Reactor
     # @return [Integer] number of live threads
     def size = @threads.count(&:alive?)
 
-    # Has a worker run the block. The calling fiber is parked meanwhile.
+    # Runs the block on a worker, while the calling fiber is parked.
     #
     # @param otherwise [#call, nil] is called instead if there is no worker and none can be started
     # @return what the block returns
