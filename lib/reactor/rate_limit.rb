@@ -38,7 +38,7 @@ module Reactor
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
       finish = now + nanoseconds(seconds) if seconds
-      # The caller at the head of the line waits for the time, the others wait for the line.
+      # Only the caller at the head of the line sleeps. The others wait in line.
       return false unless @line.acquire(timeout: seconds) { pass_by(finish) }
 
       block_given? ? yield : true

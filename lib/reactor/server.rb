@@ -59,7 +59,7 @@ module Reactor
       Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::EPERM, Errno::ENETDOWN, Errno::ENOPROTOOPT, Errno::EHOSTDOWN,
       Errno::ENONET, Errno::EHOSTUNREACH, Errno::EOPNOTSUPP, Errno::ENETUNREACH
     ].freeze
-    # Why a watcher of the listener ended, if another one should follow. When the scheduler has cancelled it, none should.
+    # The ends of a listener's watcher after which it is renewed. When the scheduler has cancelled it, the server is ending.
     RENEWED = %i[ready timeout failed].freeze
     HandshakeTimeout = Class.new(Timeout::Error)
     private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout

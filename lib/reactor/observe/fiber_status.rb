@@ -54,7 +54,7 @@ module Reactor
 
       # @param fiber [Fiber]
       # @param is_running [Boolean] whether it has control
-      # @return [String, nil] the line of the program where it is, or of this library if there is none of the program
+      # @return [String, nil] its innermost line in the program, or in this library if it runs no code of the program
       # @api private
       def place(fiber, is_running: false)
         # A fiber without control is in a hook, and its place is usually the frame below.

@@ -5,7 +5,7 @@ require_relative "../histogram"
 module Reactor
   Health = Data.define(:stats, :turns, :lateness, :queue)
 
-  # The measurements of a scheduler: since it was made, or, in a difference, between two readings.
+  # The measurements of a scheduler since it was made or, as a difference, between two readings.
   #
   # Time is real time, even when the scheduler's time is virtual, except that {#lateness} is measured on the clock of sleeps and
   # timeouts.

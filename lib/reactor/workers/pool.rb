@@ -29,7 +29,7 @@ module Reactor
         @process = Process.pid
         @storage = Fiber.current.storage # a copy
         @queued_at = Clock.real
-        @claim = Thread::Queue.new([true]) # whoever takes it, a worker runs the job or the fiber drops it
+        @claim = Thread::Queue.new([true]) # holds one token: a worker that takes it runs the job, the fiber drops it
         @end = Thread::Queue.new # closed when the job has ended
       end
 
