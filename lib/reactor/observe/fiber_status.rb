@@ -121,7 +121,7 @@ module Reactor
       case hook
       when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
       when :sleep then forever ? "asleep until woken" : "asleep"
-      when :block then forever ? "until it is unblocked" : "until it is unblocked or its time is over"
+      when :block then forever ? "until it is unblocked" : "until it is unblocked or times out"
       end
     end
   end

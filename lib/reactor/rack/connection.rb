@@ -46,7 +46,7 @@ module Reactor
       def answer
         while (env = request)
           @left -= 1
-          kept = @rack.admit? ? @rack.respond(self, env) : put_off(env["rack.input"])
+          kept = @rack.admit? ? @rack.respond(self, env) : refuse_for_overload(env["rack.input"])
           return kept if kept == :detached
           return more_may_come? ? farewell : false unless kept
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
@@ -221,7 +221,7 @@ module Reactor
       end
 
       # Refuses a request because of overload. The connection is kept, because a new one would cost more.
-      def put_off(input)
+      def refuse_for_overload(input)
         write("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")
         finish(input, true)
       end

@@ -164,7 +164,7 @@ module Reactor
           @current[place] = pid
           end_worker(earlier, @stop_timeout)
         else
-          @logger.error("worker #{pid} has not begun to serve; #{earlier} goes on")
+          @logger.error("worker #{pid} has not started serving; #{earlier} keeps running")
           kill(:KILL, pid)
         end
       ensure
