@@ -143,8 +143,8 @@ impl Selector {
         Ok(is_polled)
     }
 
-    /// Reregisters with this interest. False if the kernel can no longer poll the descriptor. Then, and after an error,
-    /// the cache has been cleared and all waits answered.
+    /// Reregisters with this interest. False if the kernel can no longer poll the descriptor. In that case, and after
+    /// an error, the cache has been cleared and all waits answered.
     pub(super) fn renew(&mut self, slot: u32, interest: Interest) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
         let cache = &mut self.registry.claim(slot).cache;

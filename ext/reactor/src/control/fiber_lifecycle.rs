@@ -154,7 +154,7 @@ impl Scheduler {
     ///
     /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is
     /// passed to `on_error` if there is one; otherwise it is reported like a thread's, and raised when the other fibers are
-    /// done. `on_error` may wait: whatever unwinds it unwinds the fiber.
+    /// done. `on_error` may wait, and anything that unwinds it also unwinds the fiber.
     pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> Result<bool, Error> {
         let mut result = Ok(false);
         if !exception.is_nil() {

@@ -80,8 +80,8 @@ fn wait(
     }
 }
 
-/// Converting an arbitrary object to a limit may run Ruby code, during which an `unblock` may come, because the VM has
-/// already listed the fiber as waiting. So a wait begins first; hooks called by that code nest in it, like a trap
+/// Converting an arbitrary object to a limit may run Ruby code, and the VM has already listed the fiber as waiting, so an
+/// `unblock` may come meanwhile. Therefore a wait begins first; hooks called by that code nest in it, like a trap
 /// handler's. `None` if an `unblock` has come.
 #[cold]
 fn convert_in_wait(

@@ -1,4 +1,4 @@
-//! Windows: what uses a function of Ruby's DLL, or needs none.
+//! The Windows versions of `unix.rs`, through functions of Ruby's DLL where necessary.
 
 use std::{
     ffi::c_int,

@@ -46,7 +46,7 @@ use crate::{
 struct Progress {
     /// The IO object, once examined.
     io: Option<IoInfo>,
-    /// The outcome of the last attempt: fewer bytes than requested, or an error, possibly that it would block.
+    /// The outcome of the last attempt: fewer bytes than requested, or an error, which may be EAGAIN.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
     may_park: MayPark,

@@ -273,7 +273,7 @@ impl State {
         self.control.proxy_raises.pop_front()
     }
 
-    /// The next fiber with an expired timeout that was not itself parked, because it had resumed an Enumerator that is.
+    /// The next fiber that cannot raise its expired timeout itself, because it has resumed an Enumerator that is parked.
     ///
     /// `None` once the calling fiber, `slot`, may run: no other fiber would queue it, and its next poll continues here.
     pub fn next_indirect_timeout(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
