@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The whole suite in one process: ruby -w -Ilib tests/ruby/all.rb [minitest options]. (bin/test runs a process per file.)
-# On Windows without what tests/windows/skips lists.
+# The whole suite in one process: ruby -w -Ilib tests/ruby/all.rb [minitest options]. (bin/test runs a process per file.) On
+# Windows, skips the tests listed in tests/windows/skips.
 
 require_relative "helper"
 require_relative "../windows/skips"

@@ -6,10 +6,10 @@ require "timeout"
 require "reactor/testing"
 require "reactor/async/selector" if Reactor.const_defined?(:Poller)
 
-# Cells of test_callbacks.rb: something that the library calls raises. A name is "callback|error".
+# Cells of test_callbacks.rb: a callback of the library raises. A name is "callback|error".
 module Callbacks
   class << self
-    # Counts ensure clauses: of the callback, and of the fibers beside it.
+    # Counts ensure clauses: the callback's, and those of the fibers beside it.
     attr_reader :ran
 
     def raising
@@ -38,8 +38,8 @@ module Callbacks
     end
   end
 
-  # Where an error comes out. :caller: of the method that takes the callback, as where plain Ruby yields. :fiber: the callback runs in a
-  # fiber of its own. :task: in a task. :worker: on a thread. :nowhere: it is reported.
+  # Where an error surfaces. :caller: the method that takes the callback raises it, as when plain Ruby yields. :fiber: the
+  # callback runs in a new fiber. :task: in a task. :worker: on a thread. :nowhere: it is reported.
   ROWS = {
     "Reactor.group" => [:caller, ->(call) { Reactor.group { call.call } }],
     "Reactor.group, a task waits" => [:caller, ->(call) { Reactor.group { |group| group.async { sleep }; call.call } }],
@@ -63,7 +63,7 @@ module Callbacks
     "Reactor.dump" => [:caller, ->(call) { Reactor.dump(converting(:write, &call)) }],
     "Testing.hold" => [:caller, ->(call) { Reactor::Testing.hold { call.call } }],
     "blocking_operation_wait" => [:worker, ->(call) { Fiber.scheduler.run_by_cost("here", -> { call.call }) }],
-    # Around the run
+    # Called around the run
     "Reactor.run" => [:run, ->(call) { Reactor.run { call.call } }],
     "Reactor.run, later" => [:run, ->(call) { Reactor.run { sleep 0.001; call.call } }],
     "Testing.virtual_time" => [:run, ->(call) { Reactor::Testing.virtual_time { sleep 1; call.call } }],
@@ -95,7 +95,7 @@ module Callbacks
   }.freeze
 
   class << self
-    # Runs a scheduler whose loop is held twice, each time until that is reported, or nothing reports any more.
+    # Runs a scheduler whose loop is held twice, each time until that is reported or nothing reports any more.
     def stalling(**options)
       scheduler = nil
       value = Reactor.run(stall: 0.001, **options) do
@@ -118,7 +118,7 @@ module Callbacks
       Thread.report_on_exception = false
       descriptors, threads = Dir.children("/proc/self/fd").size, Thread.list.size
       seen = {}
-      # In a thread, because some errors end it.
+      # On a thread, because some errors end it.
       thread = Thread.new do
         seen["comes"] = "ends the thread"
         seen["comes"] = outcome { catch(:out) { %i[run nowhere reporter].include?(where) ? use.call(call) : beside(use, call, error, seen) } }
@@ -139,7 +139,7 @@ module Callbacks
 
     private
 
-    # In a run with a fiber beside it. What comes out at the caller, and what of the run.
+    # Runs with another fiber beside it. Returns what surfaces at the caller, and what at the end of the run.
     def beside(use, call, error, seen)
       scheduler = nil
       seen["caller"] = "never returns"

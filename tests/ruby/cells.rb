@@ -4,16 +4,17 @@ require "json"
 require "tmpdir"
 require_relative "time_limit"
 
-# Runs the cells of a table, each in a forked child of one process that has loaded everything. A cell may hang, spin, crash or end its
-# process; the others run nevertheless.
+# Runs the cells of a table, each in a forked child of a process that has loaded everything. A cell may hang, spin, crash or end
+# its process without affecting the others.
 #
-# The table is a module with a method `cell(name)`, in a file of its own. What that method returns is the value of the cell. If that is
-# :ends_by_itself, the process ends as a program does.
+# The table is a module with a method `cell(name)`, in a file of its own. The method's result is the value of the cell. If the
+# result is :ends_by_itself, the process ends like a program.
 module Cells
-  # Idle seconds after which a cell hangs, and seconds of CPU after which it spins. A cell takes milliseconds of both.
+  # Idle seconds after which a cell counts as hung, and CPU seconds after which it counts as spinning. A cell takes milliseconds
+  # of both.
   IDLE = 6
   CPU = 3
-  # Cells that hang or spin, after which the others are not run.
+  # Number of hung or spinning cells after which the remaining ones are skipped.
   HANGS = 5
 
   # value: what the cell returned, or nil; ended: "exit 0", "signal KILL", "hangs", "spins"; out, err: what it wrote
@@ -22,10 +23,10 @@ module Cells
   end
 
   class << self
-    # In the test: runs the cells of a table.
+    # Runs the cells of a table in a test.
     #
     # @param test [ReactorTest]
-    # @param file [String] of the table
+    # @param file [String] the table's
     # @param names [Array<String>]
     # @return [Hash{String => Result}]
     def run(test, file, names, env: {})
@@ -35,7 +36,7 @@ module Cells
       names.to_h { |name| [name, rows[name] || (raise "no result of #{name}: #{child.status.inspect} #{child.err}")] }
     end
 
-    # In the process that forks.
+    # Runs in the process that forks.
     def conduct(table)
       to, $stdout = $stdout, STDERR
       hangs = 0
@@ -81,7 +82,7 @@ module Cells
       Signal.signame(status.termsig).then { |signal| signal == "XCPU" ? "spins" : "signal #{signal}" }
     end
 
-    # The processes of a cell that hangs.
+    # The processes of a hung cell.
     def kill(pid)
       Process.kill(:KILL, -pid)
       Process.waitpid(pid)

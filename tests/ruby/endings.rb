@@ -3,8 +3,8 @@
 require "socket"
 require "timeout"
 
-# Cells of test_endings.rb: in a place, a scheduler with fibers in some state ends in some way. A name is "place|state|way". Each cell says
-# on standard output what becomes of it.
+# Cells of test_endings.rb: in some place, a scheduler with fibers in some state ends in some way. A name is "place|state|way".
+# Each cell prints what happens to it.
 module Endings
   KEPT = []
   Stopped = Class.new(Exception) # rubocop:disable Lint/InheritException -- ends the run, whichever fiber it is raised in
@@ -27,7 +27,7 @@ module Endings
     def pipe = IO.pipe.tap { |ends| KEPT << ends }
   end
 
-  # Starts fibers, and returns what lets them go on.
+  # Starts fibers, and returns a lambda that lets them continue.
   STATES = {
     "nothing" => -> { -> {} },
     "a waiting fiber" => -> { queue = Thread::Queue.new; fiber("queue") { queue.pop }; -> { queue << 1 } },
@@ -57,7 +57,7 @@ module Endings
     "a thread" => -> { queue = Thread::Queue.new; fiber("thread") { Thread.new { queue.pop }.tap { |thread| KEPT << thread }.value }; -> { queue << 1 } }
   }.freeze
 
-  # Where the scheduler is.
+  # Where the scheduler runs.
   PLACES = {
     "main" => ->(&body) { body.call },
     "a thread" => ->(&body) { Thread.new(&body).tap { |thread| thread.report_on_exception = false }.value },
@@ -70,7 +70,7 @@ module Endings
     "at_exit" => ->(&body) { at_exit { body.call } && :later }
   }.freeze
 
-  # How it ends. Each gets what starts the fibers.
+  # How it ends. Each is given a lambda that starts the fibers.
   WAYS = {
     "run" => ->(state) { begun { state.call.call; :value } },
     "an error" => ->(state) { begun { state.call; raise KeyError } },
@@ -106,7 +106,7 @@ module Endings
       scheduler
     end
 
-    # A child that ends as a program does; its end is that of this process.
+    # A child that ends like a program. Its exit status becomes that of this process.
     def child
       pid = fork { trap("INT", "DEFAULT"); yield }
       _, status = Process.wait2(pid)
@@ -139,7 +139,7 @@ module Endings
         say "has a scheduler" if Fiber.scheduler
         KEPT.flatten.each { |kept| kept.is_a?(Thread) ? kept.kill.join : kept.close }
         left = nil
-        # A thread of the pool may hold one until it has ended.
+        # A thread of the pool may hold one until the thread has ended.
         TimeLimit.new(2).until do
           left = [Dir.children("/proc/self/fd").size - descriptors, Thread.list.size - threads]
           left.none?(&:positive?) || (sleep 0.001; nil)

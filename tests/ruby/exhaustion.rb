@@ -7,10 +7,10 @@ require "tmpdir"
 require "reactor/observe/observer"
 require "reactor/testing"
 
-# Cells of test_exhaustion.rb: while a resource is exhausted, an operation is done; then the resource is free again, and the operation is
-# done again. A name is "where|resource|cold or warm|operation"; a warm operation has been done before.
+# Cells of test_exhaustion.rb: an operation runs while a resource is exhausted, and again when it is available. A name is
+# "where|resource|cold or warm|operation"; a warm operation has run once before.
 module Exhaustion
-  KEPT = [] # nothing that is open may be collected meanwhile
+  KEPT = [] # keeps open objects from being collected meanwhile
 
   module NoThread
     def new(...) = Exhaustion.no_threads ? raise(ThreadError, "can't create Thread: Resource temporarily unavailable") : super
@@ -21,7 +21,7 @@ module Exhaustion
   class << self
     attr_accessor :no_threads
 
-    # All descriptors are taken, but some.
+    # Uses up all descriptors but a few.
     def descriptors(free)
       taken = KEPT.push([]).last
       loop { taken << File.open(File::NULL) }
@@ -35,7 +35,8 @@ module Exhaustion
       -> { self.no_threads = false }
     end
 
-    # No stack for another fiber but these few. (The environment makes stacks so large that the address space has room for few.)
+    # Leaves no stack for more fibers than these. (The environment makes stacks so large that only a few fit in the address
+    # space.)
     def fibers(free)
       limit = address_space(200_000_000)
       taken = KEPT.push([]).last
@@ -48,7 +49,7 @@ module Exhaustion
       -> { limit.call; taken.each(&:resume) }
     end
 
-    # @param bytes [Integer] that the process may still map
+    # @param bytes [Integer] what the process may still map
     def address_space(bytes)
       soft, hard = Process.getrlimit(:AS)
       Process.setrlimit(:AS, (File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024) + bytes, hard)
@@ -85,7 +86,7 @@ module Exhaustion
     def file(text = "text") = File.join(Dir.tmpdir, "exhausted-#{Process.pid}").tap { |path| File.write(path, text) && KEPT << path }
   end
 
-  # Each prepares, and returns what is done. Those of plain Ruby are done on a thread without a scheduler as well.
+  # Each prepares, and returns the operation. Those of plain Ruby also run on a thread without a scheduler.
   RUBY = {
     "wait_readable" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable && from.read(1) } },
     "read" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.readpartial(1) } },
@@ -138,7 +139,7 @@ module Exhaustion
     "IO::Buffer" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable; IO::Buffer.new(50_000_000).read(from, 1).positive? } }
   }.freeze
 
-  # Of this library.
+  # Operations of this library.
   OURS = {
     "Fiber.schedule in a row" => -> { -> { Array.new(5) { Fiber.schedule { sleep 0.001 } }.size } },
     "offload of several" => -> { -> { Reactor.group { |group| group.map([1, 2, 3]) { |i| Reactor.offload { i } } } } },
@@ -171,7 +172,8 @@ module Exhaustion
   }.freeze
 
   class << self
-    # A client asks, and its peer answers, before, while and after the listener cannot accept. What fails: the name of a resource.
+    # A client makes a request, and its peer responds, before, while and after the listener cannot accept. What fails is the name
+    # of a resource.
     def accepting(who, failing)
       sockets = Array.new(3) { who == "observer" ? Socket.new(:UNIX, :STREAM) : Socket.new(:INET, :STREAM) }
       address, stop = send(who)

@@ -2,8 +2,8 @@
 
 require "timeout"
 
-# Random trees of groups, a fiber that disturbs them, and a model of how each group and each task may end. All decisions come from
-# one random generator, in the order in which the fibers run.
+# Random trees of groups, a fiber that disturbs them, and a model of how each group and task may end. All decisions come from a
+# single random generator, in the order in which the fibers run.
 module GroupTrees
   # Raised by a task, by a block, or by an ensure clause.
   class Own < StandardError; end
@@ -11,15 +11,15 @@ module GroupTrees
   # Raised in a task's fiber from outside.
   class FromOutside < StandardError; end
 
-  # Timeout.timeout around a part of a task.
+  # Timeout.timeout around part of a task.
   class Expired < StandardError; end
 
   INTERRUPTION = Reactor.const_get(:Scope, false)::Interruption
 
-  # One task as its own code sees it.
+  # A task as seen by its own code.
   Seen = Struct.new(:task, :fiber, :outcome, :error, :swallowed, :transient)
 
-  # One group: what its tasks have seen.
+  # A group: what its tasks have seen.
   class Node
     attr_reader :limit, :timeout, :seen, :errors
     attr_accessor :group, :live
@@ -48,7 +48,7 @@ module GroupTrees
       @holders = 0
     end
 
-    # @param trees [Integer] how many, one after the other
+    # @param trees [Integer] number of trees, run one after another
     def run(trees)
       trees.times do |number|
         @log << number
@@ -83,7 +83,7 @@ module GroupTrees
       seen.fiber.raise(FromOutside)
     end
 
-    # A group whose end is checked. The outermost has a time limit, because tasks may wait for ever.
+    # A group whose end is checked. The outermost one has a time limit, because tasks may wait forever.
     def grow(depth, outer)
       node = Node.new([nil, 1, 2, 5].sample(random: @random), depth.zero? ? 0.02 : [nil, nil, 0.003].sample(random: @random))
       begin
@@ -149,7 +149,7 @@ module GroupTrees
       clean(seen)
     end
 
-    # Waits that end by themselves: nothing may cut them but an exception from outside.
+    # Waits that end by themselves. Only an exception from outside may cut them short.
     def clean(seen)
       case @random.rand(6)
       when 0 then sleep span
@@ -181,7 +181,7 @@ module GroupTrees
       raise unless error.message == "this group has ended" # a task that started one
     end
 
-    # Only what is raised in the fiber itself may cut it.
+    # Only what is raised in the fiber itself may cut it short.
     def shielded
       begun = false
       Reactor.shield do
@@ -214,7 +214,7 @@ module GroupTrees
       violated "size #{node.group.size}" if node.group && !node.group.size.zero?
     end
 
-    # The first error, or what has come from outside while the tasks ended.
+    # The first error, or the one that came from outside while the tasks ended.
     def check(node, error)
       first = node.errors.first
       case error

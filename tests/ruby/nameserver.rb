@@ -9,7 +9,7 @@ require "socket"
 #   asked.gets    # => "slow.test\n", after a query for it
 #   release.close # the query is answered
 #
-# A name has addresses by type (1: A, 28: AAAA), an alias, an rcode. If it is `held`, it is answered after the release.
+# A name has addresses by type (1: A, 28: AAAA), an alias, or an rcode. If it is `held`, queries are answered after the release.
 # Query types in `mute` (true: all types) are never answered. "*" stands for any first label. Unknown names get NXDOMAIN.
 module Nameserver
   PORT = 53
@@ -21,7 +21,7 @@ module Nameserver
 
   # Starts the nameserver in a child process, which ends with this one.
   #
-  # @return [Array(IO, IO)] gives a line for each query of a held name; is closed to have those queries answered
+  # @return [Array(IO, IO)] the first has a line for each query of a held name; closing the second releases those queries
   def run(names)
     raise_loopback
     asked, asks = IO.pipe
@@ -39,7 +39,7 @@ module Nameserver
         asks.puts(name)
         gate.pop
       rescue Errno::EPIPE
-        nil # the test has seen enough and is over
+        nil # the test has ended
       end
       loop do
         query, from = socket.recvfrom(512)

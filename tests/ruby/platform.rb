@@ -3,7 +3,7 @@
 require "rbconfig"
 require "socket"
 
-# What differs between systems, for tests and their child processes.
+# Differences between systems, for tests and their child processes.
 module Platform
   WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
 
@@ -13,8 +13,8 @@ module Platform
   # Options of spawn.
   OWN_GROUP = (WINDOWS ? { new_pgroup: true } : { pgroup: true }).freeze
 
-  # Code for tests and children, in a line. `shell` is what spawn and popen take for commands of a shell. On Windows Ruby understands
-  # the few that tests use, and a pair of UNIX sockets is one of TCP.
+  # Code for tests and children, on a single line. `shell` is what spawn and popen take for shell commands. On Windows, Ruby
+  # emulates the few that tests use, and a pair of UNIX sockets is a pair of TCP sockets.
   PRELUDE = (WINDOWS ? <<~'RUBY' : "def shell(commands) = ['sh', '-c', commands]\n").tr("\n", ";")
     require "rbconfig"
     require "socket"
@@ -37,11 +37,11 @@ module Platform
   # @return [Float] the processor time of this process
   def cpu = WINDOWS ? Process.times.then { |times| times.utime + times.stime } : Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
-  # @return [Float] that of this thread; on Windows of the process, because Ruby has no other there
+  # @return [Float] the processor time of this thread; on Windows that of the process, because Ruby knows no other there
   def thread_cpu = WINDOWS ? cpu : Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
   module Libraries
-    # Loads a library that Ruby may have been built without.
+    # Loads a library that Ruby may be built without.
     def optional(library)
       require library
     rescue LoadError

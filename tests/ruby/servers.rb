@@ -7,7 +7,7 @@ require "tmpdir"
 require_relative "time_limit"
 
 # Real servers for the tests. Each has a directory and a free port of the loopback interface, runs in the foreground, and is
-# ended by its process id.
+# stopped by its PID.
 class RealServer
   # Seconds a server may take to start, and to stop.
   TEST_TIMEOUT = 60
@@ -27,7 +27,7 @@ class RealServer
       directories.map { |directory| File.join(directory, self::PROGRAM) }.find { |path| File.executable?(path) }
     end
 
-    # Starts a server, passes it to the block, and stops it in any case.
+    # Starts a server, passes it to the block, and always stops it.
     def run(...)
       server = start(...)
       yield server
@@ -35,7 +35,7 @@ class RealServer
       server&.stop
     end
 
-    # @return [RealServer] a server that runs
+    # @return [RealServer] a running server
     def start(...)
       attempt = 1
       begin
@@ -131,7 +131,7 @@ class PostgresServer < RealServer
 
   private
 
-  # It refuses to be run by root.
+  # PostgreSQL refuses to run as root.
   def unprivileged = Process.uid.zero? ? ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] : []
 
   def prepare
@@ -153,11 +153,11 @@ class PostgresServer < RealServer
   def ready? = super && File.read(log).include?("ready to accept connections")
 end
 
-# Serves a file at a limited rate (/file), over TLS as well (tls_port), and is a proxy of another server (/upstream/).
+# Serves a file at a limited rate (/file), also over TLS (tls_port), and is a proxy of another server (/upstream/).
 class NginxServer < RealServer
   PROGRAM = "nginx"
   SIZE = 200_000
-  # Bytes a second: the file comes in several parts.
+  # Bytes per second: the file arrives in several parts.
   RATE = SIZE * 4
 
   attr_reader :tls_port

@@ -2,15 +2,16 @@
 
 require_relative "stacks"
 
-# A time limit for hangs. On a loaded machine a process is slow without being hung: while it or a descendant runs, or waits for a
-# processor, the limit is extended, up to a maximum. Without Linux's schedstat it is a plain limit.
+# A time limit for hangs. On a loaded machine a process may be slow without being hung: while it or a descendant runs, or waits
+# for a processor, the limit is extended, up to a maximum. Without Linux's schedstat it is a plain limit.
 class TimeLimit
   MAX_EXTENSION = 10
-  # Below this share of the time since the last look, in which threads ran or waited for a processor, the processes are idle.
+  # The processes are idle if their threads ran or waited for a processor for less than this share of the time since the last
+  # check.
   IDLE_SHARE = 0.05
 
   # @param seconds [Numeric] the limit of an idle process
-  # @param pid [Integer] the process; its descendants are looked at as well
+  # @param pid [Integer] the process; its descendants are checked as well
   # @param extension [Numeric] the maximum, in limits
   def initialize(seconds, pid = Process.pid, extension: MAX_EXTENSION)
     @pid, @seconds = pid, seconds
@@ -19,10 +20,10 @@ class TimeLimit
     @window = seconds / 20.0
   end
 
-  # Seconds until the answer of #over? may change.
+  # Seconds until the result of #over? may change.
   def remaining = [@limit - now, 0].max
 
-  # Whether the processes are idle, or used up the maximum, and their time is over.
+  # Whether the limit has elapsed, and the processes are idle or have used up the maximum.
   def over?
     return false if now < @limit
     return true if @seconds.zero? || now >= @maximum
@@ -30,10 +31,10 @@ class TimeLimit
     idle_since_last_look? || extend_limit
   end
 
-  # Calls the block until it returns something true, or the time is over. The last call is made when it is over, because this process may
-  # have had no processor since the call before, in which the processes that are waited for ended.
+  # Calls the block until it returns something true, or the limit elapses. The last call is made after that, because this process
+  # may have had no processor since the previous call, while the awaited processes ended.
   #
-  # @return what the block returned last
+  # @return the last result of the block
   def until
     nil until (answer = yield) || over?
     answer || yield
@@ -56,13 +57,13 @@ class TimeLimit
     used / 1e9 < (now - @looked_at) * IDLE_SHARE
   end
 
-  # Nanoseconds that each thread has run or waited for a processor (Documentation/scheduler/sched-stats.rst).
+  # Nanoseconds for which each thread ran or waited for a processor (Documentation/scheduler/sched-stats.rst).
   def demand
     threads.to_h { |thread| [thread, (File.read("#{thread}/schedstat").split.first(2).sum(&:to_i) rescue 0)] }
   end
 
-  # Whether a thread other than this one runs, waits for a processor (R), or waits for a disk (D). The wait for a processor is
-  # counted when it is over, and the wait for a disk never is.
+  # Whether a thread other than this one runs, waits for a processor (R), or waits for a disk (D). A wait for a processor is
+  # counted only when it has ended, and a wait for a disk never.
   def at_work?
     (threads - ["/proc/#{Process.pid}/task/#{Thread.current.native_thread_id}"]).any? do |thread|
       %w[R D].include?(File.read("#{thread}/stat")[/\) (\w)/, 1]) rescue false

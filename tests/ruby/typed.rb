@@ -18,17 +18,17 @@ require "reactor/async/selector" if defined?(Reactor::Poller)
 module Typed
   FOUND = Hash.new(0)
   CALLS = Hash.new(0)
-  SAMPLES = 10 # elements of a collection that are checked
+  SAMPLES = 10 # elements of a collection to check
   CHECKS = {}  # class => [definition, type checker]
 
-  # Not checked: blocking_operation_wait, because an override changes its result; unblock, because threads that end call it,
-  # and Ruby code around it would make them forget their error.
+  # Not checked: blocking_operation_wait, because an override changes its result; unblock, because ending threads call it, and
+  # Ruby code around it would make them forget their error.
   LEFT_OUT = %i[initialize blocking_operation_wait unblock].freeze
 
   RBS.logger_level = :fatal
 
   class << self
-    # Every class and module of the signatures that is defined.
+    # Every defined class and module of the signatures.
     def install
       loader = RBS::EnvironmentLoader.new
       %w[socket timeout].each { |library| loader.add(library: library) } # as sig/manifest.yaml says
@@ -87,7 +87,7 @@ module Typed
         (place.singleton_class? ? place.public_method_defined?(name, false) : place.instance_method(name).owner.name.to_s.start_with?("Reactor"))
     end
 
-    # Source text, because other Ractors may not call a method that is made of a block.
+    # As source text, because other Ractors may not call methods defined by blocks.
     def source(place, name)
       <<~RUBY
         ruby2_keywords def #{name}(*arguments, &block)
