@@ -4,9 +4,9 @@ require_relative "helper"
 require "fcntl"
 require "io/nonblock"
 
-# A short count does not always mean that no more is there: the kernel stops a read at boundaries between messages, and does not
-# tell. The registry's first look at the wait finds what is behind the boundary. From then on short counts of this socket count for
-# nothing, so no further wait depends on a look. Expected values come from threads.
+# A short count does not always mean that there is no more data: the kernel ends a read at a boundary between messages, without
+# telling. The first time the registry re-arms the wait, it finds the data behind the boundary. From then on it ignores short
+# counts of this socket, so no later wait needs to be re-armed. Expected values come from threads.
 class TestBoundaries < ReactorTest
   COUNT = 10
 
@@ -72,8 +72,8 @@ class TestBoundaries < ReactorTest
     end
   end
 
-  # What the look has found counts for the waits that follow, also for those of a new object for the file. In each round a fiber waits for
-  # two messages. (On a busy machine a wait may be long enough for a look of its own.)
+  # What a re-arm has found counts for later waits, even for those of a new object for the file. In each round a fiber waits for
+  # two messages. (On a busy machine a wait may be long enough to be re-armed itself.)
   def test_what_a_look_has_found_counts_for_waits_of_new_objects
     skip "the portable scheduler registers nothing" if select_backend?
 

@@ -4,8 +4,8 @@ require_relative "helper"
 require_relative "cells"
 require_relative "callbacks"
 
-# Everything that the library calls, and each class of error: what comes out where, that ensure clauses run, that nothing is left, and that
-# the scheduler goes on or has ended as documented.
+# Every callback of the library, with each class of error: where the error surfaces, that ensure clauses run, that nothing is left
+# over, and that the scheduler continues or ends as documented.
 class TestCallbacks < ReactorTest
   # What comes out where a method yields in plain Ruby; nil: the method does not return.
   PLAIN = {
@@ -15,7 +15,8 @@ class TestCallbacks < ReactorTest
   UNCAUGHT = "UncaughtThrowError: uncaught throw :out"
   KILLED = "ThreadError: the worker was killed"
 
-  # By where the callback runs: [what comes out at the caller, what comes out of the run] for each error. :any: it depends on who runs first.
+  # By where the callback runs: [what surfaces at the caller, what the run raises] for each error. :any: it depends on which fiber
+  # runs first.
   EXPECTED = {
     caller: PLAIN.to_h { |error, comes| [error, [comes || "never returns", ":value"]] }
                  .merge("Thread#kill" => ["never returns", "ends the thread"], "Fiber#kill" => ["never returns", "returns"]),

@@ -88,7 +88,7 @@ class TestClose < ReactorTest
     assert_equal ["o"] * 50 + ["r"], log.sort
   end
 
-  # Counts the calls of Ruby methods. (The extension's own steps are not seen.)
+  # Counts calls of Ruby methods. (The extension's own steps do not show.)
   def test_a_close_makes_no_more_calls_if_more_fibers_wait_for_other_ios
     run_scheduler do |scheduler|
       GC.disable # a collection would end the look-ups for the schedulers of earlier tests
@@ -118,7 +118,7 @@ class TestClose < ReactorTest
     end
   end
 
-  # They would bring the next collection nearer, and that looks at the stack of each parked fiber.
+  # They would hasten the next collection, which scans the stack of each parked fiber.
   def test_closes_by_the_thread_of_the_only_scheduler_make_no_objects
     skip "the portable scheduler makes an exception for each waiter" if select_backend?
     unused, pipes = Array.new(2) { Array.new(100) { IO.pipe } }
@@ -234,7 +234,7 @@ class TestClose < ReactorTest
     assert_equal %i[raised returned slept], log
   end
 
-  # IO.select polls without the GVL: the close may come in between.
+  # IO.select polls without the GVL, so the close may come in between.
   def test_a_close_during_the_poll_of_select_raises_in_select
     seen = []
     in_fiber do
@@ -249,8 +249,8 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], seen.uniq
   end
 
-  # Up to Ruby 3.4 the closer waits for the threads on a mutex whose class the VM has cleared, and they are in a list on its
-  # stack: a message to the mutex, or an error that ends the wait, breaks the process.
+  # Up to Ruby 3.4, the closer waits on a mutex whose class the VM has cleared for threads that are in a list on its stack.
+  # Calling a method on the mutex, or ending the wait by an error, crashes the process.
   INTERRUPTED_CLOSES = <<~'RUBY'
     Thread.report_on_exception = false
     Fiber.set_scheduler(Reactor::Scheduler.new)

@@ -7,7 +7,7 @@ require "reactor/testing"
 class TestDeadline < ReactorTest
   Exceeded = Reactor::DeadlineExceeded
 
-  # Computes until the time is over, so that all that is due comes in one turn.
+  # Computes until the time limit has elapsed, so that everything due comes in a single turn.
   def busy
     sleep 0
     nil while Reactor.remaining.positive?
@@ -132,7 +132,7 @@ class TestDeadline < ReactorTest
     end
   end
 
-  # Its group goes on when the deadline ends.
+  # Its group continues when the deadline ends.
   def test_a_deadline_in_a_task_of_an_outer_group_ends_by_itself
     virtual do
       Reactor.group do |group|
@@ -151,7 +151,7 @@ class TestDeadline < ReactorTest
     end
   end
 
-  # A fiber that is no task may outlive the block. The deadline counts for it as long as the block runs.
+  # A fiber that is not a task may outlive the block. The deadline applies to it as long as the block runs.
   def test_a_fiber_that_outlives_the_block
     virtual do
       log = []

@@ -185,8 +185,8 @@ class TestDns < ReactorTest
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------
 
-  # Twenty lookups that are answered after sixteen queries were sent. Every backend runs sixteen at a time, and another
-  # fiber counts them meanwhile.
+  # Twenty lookups that are answered once sixteen queries were sent. Every backend runs sixteen at a time. Another fiber counts
+  # them.
   def test_sixteen_unanswered_names_do_not_block_other_fibers
     said = in_namespaces(<<~RUBY)
       ways = [

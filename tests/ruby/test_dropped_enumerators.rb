@@ -3,8 +3,8 @@
 require_relative "helper"
 require "reactor/testing"
 
-# Fibers of the program's own that are suspended inside Timeout.timeout: an Enumerator's between two values, for example. The
-# program may drop them, and then nothing of them is left after a garbage collection.
+# Fibers made by the program and suspended inside Timeout.timeout, an Enumerator's between two values for example. If the program
+# drops them, nothing of them is left after a garbage collection.
 class TestDroppedEnumerators < ReactorTest
   class Own < StandardError; end
 
@@ -24,7 +24,7 @@ class TestDroppedEnumerators < ReactorTest
     after_a_wait: -> { Enumerator.new { |y| Timeout.timeout(FAR) { Thread.pass; sleep 0; y << 1 } }.next },
   }.freeze
 
-  # On select such a fiber stays until its timeout is over, which is raised then, as in plain Ruby.
+  # On select such a fiber stays until its timeout expires, which then raises, as in plain Ruby.
   def needs_weak_timeouts = (skip "the timers of the portable scheduler keep their fibers" if select_backend?)
 
   # An Enumerator between two values, with a time limit around them.
@@ -40,9 +40,9 @@ class TestDroppedEnumerators < ReactorTest
 
   def fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
 
-  # The share of fibers and timers that the block leaves, which drops so many. It runs in a fiber that ends, and whose stack is then
-  # searched no more. Ruby takes every address on a stack for a reference. A stale one may keep the fibers of one call of the block
-  # alive, because their stacks hold addresses of one another. It does not keep those of the next calls.
+  # The share of fibers and timers left by the block, which drops that many. It runs in a fiber that then ends, so that its stack
+  # is not scanned any more. Ruby takes every address on a stack for a reference. A stale one may keep the fibers of one call of
+  # the block alive, because their stacks hold addresses of one another, but not those of the next calls.
   def share_left_by(scheduler, dropped)
     GC.start
     before, left, total = [fibers, scheduler.stats[:timers]], nil, 0

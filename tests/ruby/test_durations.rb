@@ -31,7 +31,7 @@ class TestDurations < ReactorTest
     "Numeric" => Number.new(0.001), "String" => "0.001", "true" => true, "Array" => [0, 0.001]
   }.freeze
 
-  # Those that something else has to end.
+  # Durations that something else must end.
   LONG = {
     "nil" => nil, "Infinity" => Float::INFINITY, "NaN" => Float::NAN, "1e30" => 1e30, "1e18" => 1e18, "2**63" => 2**63,
     "2**63-1" => 2**63 - 1, "2**62" => 2**62, "3600" => 3600, "Numeric, Infinity" => Number.new(Float::INFINITY),

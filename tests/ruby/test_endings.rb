@@ -4,8 +4,8 @@ require_relative "helper"
 require_relative "cells"
 require_relative "endings"
 
-# Every way in which a scheduler ends, with its fibers in every state, and in every place where it can be, with those in some states: what
-# comes out, which ensure clauses run, that nothing is left, and that nothing is written to $stderr.
+# Every way a scheduler can end, with fibers in every state; and in every place where it can be, with fibers in some states: what
+# it raises, which ensure clauses run, that nothing is left over, and that nothing is written to $stderr.
 class TestEndings < ReactorTest
   # Way => what it says at last, the status of the process, what becomes of the fibers.
   WAYS = {

@@ -2,8 +2,8 @@
 
 require_relative "helper"
 
-# Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler has to end within 50 ms; these
-# tests only distinguish an end from a hang.
+# Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler is expected to end within 50 ms, but
+# these tests only distinguish an end from a hang.
 class TestErrors < ReactorTest
   { the_end_of_the_thread: ->(_) {}, close: ->(scheduler) { scheduler.close } }.each do |name, finish|
     define_method("test_#{name}_raises_the_first_escaped_error_after_the_other_fibers_end") do

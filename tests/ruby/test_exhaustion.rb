@@ -4,10 +4,10 @@ require_relative "helper"
 require_relative "cells"
 require_relative "exhaustion"
 
-# While a resource is exhausted, each operation succeeds or raises what plain Ruby raises; when it is free again, the operation succeeds on
-# the same scheduler, the other fibers go on, and the run ends with nothing left.
+# While a resource is exhausted, each operation succeeds or raises what plain Ruby raises. When it is available again, the
+# operation succeeds on the same scheduler, the other fibers continue, and the run ends with nothing left over.
 class TestExhaustion < ReactorTest
-  # What an operation may raise for want of a resource, if plain Ruby needs the resource for it or does not have the operation.
+  # What an operation may raise for lack of a resource, if plain Ruby needs the resource for it or lacks the operation.
   ERRORS = {
     "descriptors" => %w[Errno::EMFILE],
     "threads" => %w[ThreadError],

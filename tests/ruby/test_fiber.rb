@@ -53,7 +53,7 @@ class TestFiber < ReactorTest
     assert_equal %i[child parent parent_done child_done], log
   end
 
-  # A fiber that ends returns to the root fiber. The fiber that scheduled it must run before the root fiber goes on.
+  # A fiber that ends returns to the root fiber. The fiber that scheduled it must run before the root fiber continues.
   def test_a_fiber_goes_on_when_a_fiber_it_scheduled_ends
     run_scheduler do
       log = []

@@ -268,7 +268,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # In a child with a limit, because such a copy fills the disk where it does not end: so does Ruby's own without copy_file_range(2).
+  # In a child with a limit, because a copy that does not end fills the disk; so does Ruby's own without copy_file_range(2).
   def test_copy_stream_of_a_file_onto_its_own_end_ends_as_in_plain_ruby
     code = <<~RUBY
       Process.setrlimit(:FSIZE, 32 << 20)

@@ -10,7 +10,7 @@ class TestFuzz < ReactorTest
   FUZZ = File.join(ROOT, "tests", "fuzz")
   SEEDS = (0...150)
 
-  # A wait with a limit of a minute is over at once, in the fibers of a scheduler only.
+  # A wait with a limit of one minute ends at once, but only in fibers of a scheduler.
   FAULT = <<~RUBY
     require "reactor"
     module Fault
@@ -35,7 +35,7 @@ class TestFuzz < ReactorTest
 
   def guard(*body, cleanup: []) = { op: "guard", rescue: "all", body: body, ensure: cleanup }
 
-  # The fault that the fuzzer has to find, in the middle of other operations.
+  # The fault for the fuzzer to find, among other operations.
   def faulty
     program([wait("pipe.gets", "feed"), guard(wait("unix.recv", "feed"), { op: "fiber", body: [wait("tcp.wait_readable", "feed")] }), wait("sleep", seconds: 0.02)],
             [wait("tcp.readpartial", "eof"), wait("condition", "feed")])

@@ -70,7 +70,8 @@ class TestGC < ReactorTest
     end
   end
 
-  # The VM looks at a fiber that has ended when the switch to it returns, and up to Ruby 3.4.10 and 4.0.5 nothing of the VM's keeps it.
+  # The VM accesses an ended fiber when the switch to it returns. Up to Ruby 3.4.10 and 4.0.5, nothing in the VM keeps the fiber
+  # alive.
   def test_a_fiber_that_has_ended_stays_until_the_switch_to_it_returns
     skip_under_stress
     ended = ObjectSpace::WeakMap.new
@@ -164,9 +165,8 @@ class TestGC < ReactorTest
     assert_equal sockets.size, log.size
   end
 
-  # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as
-  # 3.3, so a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every fifth connection begins and goes on
-  # under GC.stress.
+  # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as 3.3, so
+  # a collection at every allocation takes a minute (REACTOR_LONG=1). By default, every fifth connection runs under GC.stress.
   def test_forty_connections_by_name_under_gc_stress
     skip_under_stress
     out = child_says(<<~RUBY, LONG ? 1 : 5, within: 240)

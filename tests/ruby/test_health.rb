@@ -80,8 +80,8 @@ class TestHealth < ReactorTest
       health = scheduler.health - before
       assert_operator health.utilisation, :<, 1
       assert_in_delta health.seconds, (health.stats[:awake_ns] + health.stats[:asleep_ns]) / 1e9
-      # A turn that included the sleep would make the sum as long as the time. Since the loop was opened, because a turn that goes on at
-      # a reading is recorded after it, with what it took before.
+      # A turn that included the sleep would make the sum as long as the whole time. Counted since the loop was opened, because a
+      # turn in progress at a reading is recorded after it, with the time it took before.
       life = scheduler.health
       assert_operator life.turns.sum, :<=, (life.stats[:awake_ns] / 1e9) + 0.001
     end

@@ -28,8 +28,8 @@ class TestIdle < ReactorTest
     assert_operator switched.to_i, :<, 10
   end
 
-  # In a child, because a GVL that is held for ever would stop all threads of the test. A counting thread wakes the
-  # scheduler at the end. The sleeping thread's processor time does not depend on the load of the machine.
+  # In a child, because a GVL that is never released would stop all threads of the test. A counting thread wakes the scheduler at
+  # the end. The sleeping thread's processor time does not depend on the machine's load.
   def test_an_idle_scheduler_releases_the_gvl
     counted, slept = child_says(<<~RUBY).split.map(&:to_f)
       used = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }

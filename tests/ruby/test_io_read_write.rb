@@ -320,7 +320,7 @@ class TestIOReadWrite < ReactorTest
     assert_as_plain(&transfers)
   end
 
-  # Without a scheduler a read with this timeout waits for ever.
+  # Without a scheduler, a read with this timeout waits forever.
   def test_an_io_timeout_of_zero_is_over_at_once
     r, = pipe
     r.timeout = 0

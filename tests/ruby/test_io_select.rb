@@ -4,8 +4,8 @@ require_relative "helper"
 
 # IO.select parks once for all its descriptors.
 class TestIOSelect < ReactorTest
-  # What is asked of a pipe with bytes (r, w), an empty one (e), a pipe whose bytes are in Ruby's read buffer (b), a socket with bytes
-  # (u), and an object that converts to r (o).
+  # Calls on a pipe with data (r, w), an empty one (e), a pipe whose data is in Ruby's read buffer (b), a socket with data (u),
+  # and an object that converts to r (o).
   ANSWERS = {
     "two lists" => [->(s) { IO.select(nil, [s.w]) }, ->(s) { [[], [s.w], []] }],
     "no time" => [->(s) { IO.select([s.e], [s.w], [s.e], nil) }, ->(s) { [[], [s.w], []] }],

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "io/wait"
 
-# What each method raises or answers when its IO's timeout is over: the same in a fiber as in plain Ruby, which is asked.
+# What each method raises or returns when its IO's timeout elapses: the same in a fiber as in plain Ruby.
 class TestIOTimeout < ReactorTest
   LIMIT = 0.02
 

@@ -93,8 +93,8 @@ class TestLife < ReactorTest
     assert_equal "#{[true] * 6}\n" * 4, out
   end
 
-  # Before Ruby 4.0 all Ractors share one pool of fiber stacks without a lock, so Ractors that make fibers at the same time
-  # crash even without a scheduler. There they run one after the other.
+  # Before Ruby 4.0, all Ractors share a pool of fiber stacks without a lock, so Ractors that make fibers at the same time crash
+  # even without a scheduler. There they run one after the other.
   def test_a_scheduler_in_each_of_two_ractors
     out = child_says(<<~'RUBY')
       require "socket"
@@ -405,7 +405,7 @@ class TestLife < ReactorTest
     end
   end
 
-  # An error ends the kill, and the strand goes on.
+  # An error ends the kill, and the fiber continues.
   def outliving_a_kill(log)
     begin
       begin
@@ -420,7 +420,7 @@ class TestLife < ReactorTest
     log << :went_on
   end
 
-  # A thread's kill is over with the error. A fiber's is made again by the VM.
+  # The error ends the kill of a thread. The VM repeats that of a fiber.
   def test_a_fiber_that_outlives_its_kill_is_killed_by_the_next_one_that_it_resumes_as_with_plain_fibers
     expected, home = [], Fiber.current
     Fiber.new { outliving_a_kill(expected) { home.transfer } }.tap(&:transfer).kill

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "open3"
 
-# bin/check mutants takes many minutes and runs on demand. A change of the code that one of its mutants replaces is found here.
+# bin/check mutants takes many minutes and runs on demand. This test finds changes of the code that its mutants replace.
 class TestMutants < ReactorTest
   def test_the_text_that_each_mutant_replaces_is_there_once
     said, status = Open3.capture2e({ "RUBY" => RbConfig.ruby }, File.join(ROOT, "bin/check"), "mutants", "--texts")

@@ -4,7 +4,7 @@ require_relative "helper"
 
 # Scheduler.new(on_error:): each error that would be reported goes there, and counts as handled.
 class TestOnError < ReactorTest
-  # Runs the block in a fiber; what on_error was given, beside what the fiber's storage and its name say then.
+  # Runs the block in a fiber. Returns what on_error was given, along with the fiber's storage and name at that time.
   def errors_of(&block)
     given = []
     on_error = lambda do |error, fiber|

@@ -296,7 +296,7 @@ class TestOnReady < ReactorTest
     end
   end
 
-  # Of an IO whose bytes are in Ruby's read buffer, the watcher is due at once.
+  # A watcher of an IO whose data is in Ruby's read buffer is due at once.
   { cancelled: ->(watcher, _) { watcher.cancel }, closed: ->(_, io) { io.close } }.each do |reason, finish|
     define_method("test_a_watcher_that_is_due_and_then_#{reason}_does_not_run") do
       run_scheduler do |scheduler|

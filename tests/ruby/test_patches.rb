@@ -4,8 +4,7 @@ require_relative "helper"
 require "json"
 require "open3"
 
-# The table of patches is complete: methods of Ruby's classes and modules that differ before and after a patch are those of
-# the table.
+# The table of patches is complete: exactly its methods differ before and after the patches are installed.
 class TestPatches < ReactorTest
   # Code for a child: compares every method of Ruby's classes and modules before and after a block.
   SNAPSHOT = <<~'RUBY'

@@ -137,7 +137,7 @@ class TestRack < ReactorTest
         assert_equal "HTTP/1.1 #{status}", raw(port, bytes, ends: true)[/\A\S+ \d+/], bytes[0, 90].inspect
       end
       assert_equal %w[POST], asked.uniq, "no request without a good head"
-      # The end before the end of a request is no request.
+      # A request that ends early is not a request.
       ["", "GET", "GET / HTTP/1.1\r\n#{HOST}", "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 9\r\n\r\nabc"].each do |bytes|
         assert_equal "", raw(port, bytes, ends: true), bytes
       end
@@ -147,7 +147,7 @@ class TestRack < ReactorTest
     end
   end
 
-  # The parser in plain Ruby, and the native one: both accept the same heads, with the same result.
+  # The plain Ruby parser and the native one accept the same heads, with the same results.
   def test_both_parsers_agree
     require "reactor/portable/http_request"
     portable = Reactor.const_get(:HTTPRequest)

@@ -5,7 +5,7 @@ require "tempfile"
 
 # An IO that gets another file, or loses one half, while fibers wait for it. Expected values come from threads.
 class TestReopen < ReactorTest
-  # Longer than the idle time after which the registry first looks at a wait again.
+  # Longer than the idle time after which the registry first re-arms a wait.
   LOOKED_AT = 0.25
 
   READS = {
@@ -56,8 +56,8 @@ class TestReopen < ReactorTest
     end
   end
 
-  # In threads the wait goes on, and notices the new file when the old one wakes it. Here the new file ends the wait. A thread
-  # that sleeps by its status may still be before its system call. Then it reads the new file at once, and the old pipe has no
+  # In threads, the wait continues, and notices the new file when the old one wakes it. Here the new file ends the wait. A thread
+  # whose status is "sleep" may not have reached its system call. Then it reads the new file at once, and the old pipe has no
   # reader any more.
   def test_reopen_with_a_path_goes_on_with_the_new_file
     path = file_of("new\n")
@@ -114,7 +114,7 @@ class TestReopen < ReactorTest
     assert_equal [[:raised, EOFError], [:raised, IOError]], log
   end
 
-  # What is remembered of the old file must not let the next read wait for the registry's look.
+  # What is remembered of the old file must not make the next read wait until the registry re-arms it.
   def test_the_first_read_after_a_reopen_finds_the_data
     looks = nil
     text = nil

@@ -4,7 +4,7 @@ require_relative "helper"
 require "socket"
 require "timeout"
 
-# The uring backend submits the writes of one turn together; the results must be those of direct writes.
+# The uring backend submits the writes of one turn together. The results must be those of direct writes.
 class TestSends < ReactorTest
   def uring? = BACKEND == :uring
 
@@ -112,7 +112,7 @@ class TestSends < ReactorTest
     end
   end
 
-  # Beside more than 128 ready fibers a writer keeps its turn.
+  # A writer keeps its turn even among more than 128 ready fibers.
   def test_a_crowd_of_writers_writes_directly
     run_scheduler do |scheduler|
       pairs = Array.new(300) { pair }
@@ -125,8 +125,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # Repeated until all three writes were queued: after the end of a turn the remaining ones are direct, and on the same scheduler those
-  # of many turns.
+  # Repeated until all three writes were queued: the writes left at the end of a turn are direct, and so are those of many later
+  # turns on the same scheduler.
   def test_an_error_is_raised_in_the_write_that_failed
     assert(eventually { run_scheduler { |scheduler| errors_of_three_writes(scheduler) } == (uring? ? 3 : 0) })
   end
@@ -194,7 +194,7 @@ class TestSends < ReactorTest
     end
   end
 
-  # The same through the write buffer of Ruby, which would send bytes again if they were not reported as written.
+  # The same with Ruby's write buffer, which would be sent again if its bytes were not reported as written.
   def test_a_timeout_of_a_flush_repeats_no_bytes
     run_scheduler do |scheduler|
       got, expected = [], []

@@ -164,7 +164,7 @@ class TestServer < ReactorTest
     assert_equal [nil, :raised, nil, "done\n", nil, 0], log
   end
 
-  # Of a listener whose accepts raise these errors first. @return [Integer] accepts
+  # Uses a listener whose first accepts raise these errors. @return [Integer] number of accepts
   def accepts_after(errors)
     accepts = 0
     Dir.mktmpdir do |folder|

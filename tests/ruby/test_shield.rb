@@ -3,7 +3,7 @@
 require_relative "helper"
 require "reactor/testing"
 
-# Reactor.shield: what would end the block in the middle takes effect when it has ended.
+# Reactor.shield: what would end the block early takes effect when the block has ended.
 class TestShield < ReactorTest
   # Each holds a block in which a shield is entered, and ends it from outside while that waits. They raise what the block would.
   ENDINGS = {

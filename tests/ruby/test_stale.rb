@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# A wake-up that belongs to a wait that has ended must not end the next wait of the fiber.
+# A late wake-up, meant for a wait that has ended, must not end the fiber's next wait.
 class TestStale < ReactorTest
   def full_length(seconds = 0.03)
     assert_operator elapsed { sleep seconds }, :>=, seconds

@@ -38,7 +38,7 @@ class TestTesting < ReactorTest
     assert_equal [expected], orders.uniq
   end
 
-  # The sums of these Floats and an uptime are not equal where they are equal on paper.
+  # Added as Floats to an uptime, these sums differ although they should be equal.
   def test_the_order_and_the_lengths_do_not_depend_on_the_uptime
     skip "time namespaces need Linux, root and unshare" unless linux? && Process.uid.zero? && system("unshare", "-T", "true", err: File::NULL)
     machine = Process.clock_gettime(Process::CLOCK_MONOTONIC).to_i - File.read("/proc/self/timens_offsets")[/^monotonic\s+(-?\d+)/, 1].to_i

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "tmpdir"
 
-# A fiber whose operations never have to wait yields when its time slice is spent: file operations, too.
+# A fiber whose operations never need to wait yields when its time slice is spent, even in file operations.
 class TestTimeSlice < ReactorTest
   # Longer than the time slice.
   SPENT = 0.001
@@ -29,7 +29,7 @@ class TestTimeSlice < ReactorTest
     sysopen: ->(path, _) { IO.for_fd(IO.sysopen(path)).close }
   }.freeze
 
-  # Calls that end at once without a hook, or whose hook does not look at the time slice.
+  # Calls that end at once without a hook, or whose hook does not check the time slice.
   OTHERS = {
     io_stat: ->(_, file) { file.stat },
     seek: ->(_, file) { file.seek(0) },
@@ -51,7 +51,7 @@ class TestTimeSlice < ReactorTest
     end
   end
 
-  # The limits that docs/promises.md names. If one of these calls begins to yield, that page is to be corrected.
+  # The limits listed in docs/promises.md. When one of these calls begins to yield, correct that page.
   OTHERS.each do |name, operation|
     define_method(:"test_#{name}_does_not_yield") { assert_equal [*1..TIMES], file_turns_without_another_fiber(operation) }
   end

@@ -46,7 +46,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # Each has a time limit that is over at once, and waits.
+  # Each has a time limit that elapses at once, and waits.
   SWALLOWING = {
     "a bare rescue" => -> { Timeout.timeout(0.002) { begin sleep; rescue => error; error.class end } },
     "a rescue of Timeout::Error" => -> { Timeout.timeout(0.002) { begin sleep; rescue Timeout::Error; :swallowed end } },
@@ -96,7 +96,7 @@ class TestTimeout < ReactorTest
   }.freeze
   LIMIT = 0.001
 
-  # Until both limits are over. No hook is called, so nothing is raised meanwhile.
+  # Until both limits have elapsed. No hook is called, so nothing is raised meanwhile.
   def self.compute_until_due
     due = Process.clock_gettime(Process::CLOCK_MONOTONIC) + LIMIT
     nil until Process.clock_gettime(Process::CLOCK_MONOTONIC) > due
@@ -115,7 +115,7 @@ class TestTimeout < ReactorTest
     queues.each { |queue| queue << true; sleep 0 until queue.num_waiting.zero? }
   end
 
-  # In plain Ruby one thread raises them in the order in which they began. On select, the one whose time is over first is raised first.
+  # In plain Ruby, one thread raises them in the order in which they began. On select, the first to expire is raised first.
   def test_of_two_timeouts_that_are_due_at_once_the_outer_one_is_raised_first
     skip_under_stress
     NESTED.to_a.product([nil, Own], [nil, Own], [LIMIT, 1e-9]) do |(name, wait), outer, inner, limit|
@@ -176,8 +176,8 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # The polling fiber raises in fibers that expired. If its own timeout expires meanwhile, it must not raise in a further
-  # fiber.
+  # The polling fiber raises in fibers whose timeouts have expired. If its own timeout expires meanwhile, it must not raise in
+  # another fiber.
   def test_many_timeouts_end_waits_inside_enumerators
     skip_under_stress
     log = Queue.new

@@ -4,8 +4,9 @@ require_relative "helper"
 
 # A trap handler runs in the fiber that polls, in the middle of that fiber's wait, and may wait itself.
 class TestTrap < ReactorTest
-  # Runs `wait` in the fiber that polls. A signal comes in the middle, and `handler` runs there; meanwhile another thread runs
-  # `outside`, if there is one. The clock stands until the handler runs, so that no limit is over before, however slow the machine.
+  # Runs `wait` in the fiber that polls. A signal interrupts the wait, and `handler` runs there; meanwhile another thread runs
+  # `outside`, if given. The clock stands still until the handler runs, so that no limit elapses earlier, however slow the
+  # machine.
   SCRIPT = <<~'RUBY'
     require "timeout"
     require "reactor/testing"
@@ -100,7 +101,7 @@ class TestTrap < ReactorTest
     end
   end
 
-  # A wait for several descriptors ends, and what was registered for it is undone after that. A start of a fiber is no wait at all.
+  # A wait for several descriptors ends, and its registrations are removed afterwards. Starting a fiber is not a wait.
   def test_a_trap_handler_that_selects_or_starts_a_fiber_does_not_end_the_wait_that_it_interrupts
     waits = { "sleep(0.3) && true" => "true", "$queue.pop(timeout: 0.3)" => "nil", "IO.select([$reading], nil, nil, 0.3)" => "nil" }
     ["IO.select([$writing, $reading], [$writing])", "Fiber.schedule { sleep 0.01 }", "Fiber.schedule { $inner << 1 }"].each do |handler|
@@ -178,8 +179,8 @@ class TestTrap < ReactorTest
     end
   end
 
-  # What the handler waits for is an Enumerator. What ends the fiber's own wait comes before that is over. It must not give the fiber
-  # control, which would end the handler's wait with nil.
+  # The handler waits for an Enumerator. Whatever ends the fiber's own wait comes before the Enumerator's end. It must not give
+  # the fiber control, which would end the handler's wait with nil.
   def test_what_ends_a_wait_while_a_trap_handler_in_it_waits_for_an_enumerator_ends_it_after_the_handler
     handler = "$slept = Enumerator.new { |y| y << ($inner.pop; 2.times { sleep 0.01 }) }.next"
     {
@@ -239,7 +240,7 @@ class TestTrap < ReactorTest
     end
   end
 
-  # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
+  # The program cannot know in which fiber a handler runs, so timeouts around that fiber's wait do not affect the handler.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
     blocks = {
       "a sleep" => "Timeout.timeout(0.3) { sleep 1 }",
@@ -321,8 +322,8 @@ class TestTrap < ReactorTest
     end
   end
 
-  # What is raised in a finalizer, the VM reports and drops. The VM puts these finalizers off; those of GC.start run at once, and nothing
-  # tells that they run.
+  # The VM reports and drops what a finalizer raises. The VM postpones these finalizers; GC.start runs its own at once, which
+  # nothing shows.
   FINALIZER_SCRIPT = <<~'RUBY'
     require "timeout"
     require "reactor/testing"
@@ -365,7 +366,7 @@ class TestTrap < ReactorTest
     assert_raised_after_finalizer("Timeout.timeout(0.001, IOError) { sleep }" => "IOError")
   end
 
-  # The limit of the interrupted code is over while a timeout of the finalizer's own is around its wait, or before that one begins.
+  # The limit of the interrupted code elapses while the finalizer's wait has a timeout of its own, or just before.
   def test_a_timeout_around_code_is_not_raised_inside_a_timeout_of_the_finalizer_that_interrupts_it
     assert_raised_after_finalizer(
       "Timeout.timeout(60, IOError) { 2.times { sleep 0.2 } }" => "2",
@@ -412,7 +413,7 @@ class TestTrap < ReactorTest
     signaller.join
   RUBY
 
-  # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended.
+  # A fiber made in a trap handler never runs trap handlers, even after that handler has ended.
   def test_a_signal_is_handled_while_the_loop_sleeps_even_if_the_fiber_that_polls_was_made_in_a_trap_handler
     {
       "a fiber of the scheduler's" => ["Fiber.schedule { sleep 0.001; p $wait.call }", "nil"],

@@ -63,7 +63,7 @@ class TestTypes < ReactorTest
     end
   end
 
-  # Of these objects every method is public that its documentation does not mark as private.
+  # In these classes, every method is public unless its documentation marks it as private.
   CLASSES = [
     Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Health,
     Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Server, Reactor::Stall, Reactor::Testing::Clock,
@@ -77,7 +77,7 @@ class TestTypes < ReactorTest
   # Hooks that the portable scheduler does not have, or not on every Ruby.
   NATIVE_HOOKS = %i[io_pread io_pwrite io_close blocking_operation_wait].freeze
 
-  # The lines of lib/ at which a method begins whose documentation, or that of its module, marks it as private.
+  # The lines of lib/ where a method begins that is marked as private by its documentation or its module's.
   PRIVATE_PLACES = Dir[File.join(LIB, "**/*.rb")].flat_map do |path|
     parsed = Prism.parse_file(path)
     comments = parsed.comments.to_h { |comment| [comment.location.start_line, comment.location.slice] }
@@ -171,7 +171,7 @@ class TestTypes < ReactorTest
     assert_operator signed_places.sum { |type, _, signatures| signatures.count { |_, each| signed_here?(each, type) } }, :>, 100, "is this test blind?"
   end
 
-  # The promise of docs/upgrading.md is no larger than the reference says.
+  # The signatures promise nothing that the reference marks as private.
   def test_no_signature_is_that_of_a_private_method
     wrong = CLASSES.flat_map do |klass|
       known = signed(signed_name(klass)).keys - NATIVE_HOOKS

@@ -2,8 +2,8 @@
 
 require_relative "helper"
 
-# What depends on the name of a hook's caller or on a text of the VM's (ext/reactor/src/ruby/caller.rs, lib/reactor/vm.rb): each
-# test asks the VM whether it still behaves so. If one fails on a new Ruby, the constant that it names has to change.
+# Code that depends on the name of a hook's caller or on a text of the VM (ext/reactor/src/ruby/caller.rs, lib/reactor/vm.rb):
+# each test asks the VM whether it still behaves that way. If one fails on a new Ruby, change the constant it names.
 class TestVMFacts < ReactorTest
   SOURCE = File.read(File.join(ROOT, "ext/reactor/src/ruby/caller.rs"))
   VM = Reactor.const_get(:VM)

@@ -76,7 +76,8 @@ class TestWide < ReactorTest
 
   def line(test, reason: "test | it wants the root fiber") = "all | all | sample.rb Sample##{test} | #{reason}"
 
-  # What of the tests, and of those whose difference is known: whether it is as expected, what the report says, and what it does not name.
+  # For each case: the tests, those with a known difference, whether that is as expected, what the report says, and what it does
+  # not name.
   {
     a_suite_without_a_difference_passes: # the third test: the process has ended well
       [{ test_a: "assert true", test_b: "sleep 0.001" }, [], true, "#{BACKEND}: 3 of 3 as plain"],

@@ -4,7 +4,7 @@ require_relative "helper"
 require "io/nonblock"
 ReactorTest.optional "pty"
 
-# Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
+# Arguments that no sensible program passes to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
 # Found by bin/check wild.
 class TestWildArguments < ReactorTest
   Divisible = Struct.new(:divided) { def divmod(_) = divided }
