@@ -43,7 +43,7 @@ class TestAsyncSelector < ReactorTest
     buffer = IO::Buffer.new(64)
     poller = Reactor::Poller.new(BACKEND)
     seen = over = false
-    # It gets the GVL when the read gives it away, and the read goes on when this thread gives it back.
+    # This thread gets the GVL when the read releases it; the read continues when this thread releases it.
     watcher = Thread.new { Thread.pass until over || (seen = buffer.locked?) }
     assert((1..10_000).any? { poller.read(file, buffer, 0, 64); seen })
     refute_predicate buffer, :locked?
@@ -121,7 +121,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  # Async masks interrupts while it selects, and looks for them afterwards. Without a limit the sleep would never end.
+  # Async defers interrupts while it selects, and checks for them afterwards. Without a limit the sleep would never end.
   def test_select_does_not_sleep_while_a_masked_interrupt_is_pending
     selecting do |selector|
       assert_raises(KeyError) do

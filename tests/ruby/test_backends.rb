@@ -21,7 +21,7 @@ class TestBackends < ReactorTest
     assert_equal true, backends[:select]
   end
 
-  # Also where the native library is not loaded.
+  # This works even where the native library is not loaded.
   def test_a_backend_of_another_system_is_known_everywhere
     assert_match(/backend (iocp|epoll) is not available/, %i[iocp epoll].map { |name| told { Reactor::Scheduler.new(backend: name).close } }.join)
     assert_equal %i[epoll kqueue iocp uring select], Reactor.backends.keys
@@ -90,7 +90,7 @@ class TestBackends < ReactorTest
     assert_match(/REACTOR_BACKEND=select/, assert_raises(ArgumentError) { Class.new(Reactor::Scheduler).new(backend: :select) }.message)
   end
 
-  # As IO.pipe: the kernel's error, and the next request tries again.
+  # As with IO.pipe: the kernel's error is raised, and the next request tries again.
   def test_a_shortage_of_descriptors_is_errno_emfile_and_does_not_refuse_io_uring_for_good
     skip "no io_uring here" unless Reactor.backends[:uring] == true
     out = child_says(<<~'RUBY', env: { "REACTOR_BACKEND" => nil })

@@ -56,7 +56,7 @@ class TestBadInput < ReactorTest
     assert_match(/settle/, assert_raises(TypeError) { run_plain { Reactor::Testing.virtual_time(settle: nil) { flunk } } }.message)
   end
 
-  # With each list a hook raises the error, or returns false as for something that is not there.
+  # Each list makes a hook raise the error, or return false as for something that is not there.
   def test_hooks_called_directly_check_their_arguments
     r, = pipe
     wrong = {
@@ -93,7 +93,7 @@ class TestBadInput < ReactorTest
     assert_like_plain_ruby(calls)
   end
 
-  # (On Windows IO#stat would end the process, and the error of plain Ruby is that of any call before.)
+  # (On Windows IO#stat would crash the process, and plain Ruby's error is that of an earlier call.)
   def test_a_copy_from_a_descriptor_closed_through_another_io_raises
     r, = IO.pipe
     null = track(File.open(File::NULL, "w"))
@@ -225,7 +225,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  # Ruby 3.4 and later. The value that leaves the work to the VM crashes Ruby code.
+  # Only on Ruby 3.4 and later. The value that leaves the work to the VM crashes Ruby code.
   def test_work_handed_over_by_ruby_code_is_done_by_a_closed_scheduler_as_well
     closed = Reactor::Scheduler.new.tap(&:close)
     skip "this backend or Ruby offers no operations" unless closed.respond_to?(:blocking_operation_wait)

@@ -10,7 +10,7 @@ rescue LoadError
   nil # a bundled gem, which some distributions have in a package of its own
 end
 
-# bin/bench on few operations: its output files; the guard.
+# Runs bin/bench with few operations: its output files, and the guard.
 class TestBench < ReactorTest
   MAIN = File.join(ROOT, "bench", "harness", "main.rb")
   Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
@@ -65,7 +65,7 @@ class TestBench < ReactorTest
     Bench::Chart.files(data).each { |path, text| assert_equal text, File.read(File.join(ROOT, path)), path }
   end
 
-  # The guard's answer for a row that took 1,000 instructions and two calls before. `again`: the row in a second measurement.
+  # The guard's verdict on a row that used to take 1,000 instructions and two calls. `again`: the row in a second measurement.
   def guard(now, again = now)
     require File.join(ROOT, "bench/guard")
     guard = Bench::Guard.new(["yield"])

@@ -152,7 +152,8 @@ class TestBlock < ReactorTest
     assert_equal %i[pushed signalled], got
   end
 
-  # Once the VM has listed a fiber as waiting, other threads and trap handlers run at the end of each call of C that the hook makes.
+  # Once the VM has listed a fiber as waiting, other threads and trap handlers run at the end of each C function that the hook
+  # calls.
   def test_an_unblock_between_any_two_calls_of_the_hook_is_kept
     hooks = File.dirname(Reactor::PortableScheduler.instance_method(:block).source_location.first)
     queue = Queue.new
@@ -201,7 +202,7 @@ class TestBlock < ReactorTest
     conversions = 0
     run_scheduler do
       Fiber.schedule do
-        # Ruby converts it before it lists the fiber, and the hook after that.
+        # Ruby converts it before listing the fiber as waiting, the hook after that.
         got = queue.pop(timeout: Duration.new(-> { queue << conversions if (conversions += 1) == 2; 1_000_000 }))
       end
       Fiber.schedule { queue << :once if conversions == 1 }
@@ -218,7 +219,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  # In plain Ruby, only a walk over the objects of the process finds out whether what a fiber waited for is hidden.
+  # In plain Ruby, only a walk over the objects of the process tells whether the blocker is hidden.
   def test_many_cancelled_waits_cost_few_walks_over_the_object_space
     walks = 0
     in_fiber do
@@ -231,7 +232,7 @@ class TestBlock < ReactorTest
     assert_operator walks, :<=, 8
   end
 
-  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
+  # A type checker wraps methods in code that rescues, and a rescue clears what the VM records along with a kill.
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')
       Reactor.const_get(:VM).singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })

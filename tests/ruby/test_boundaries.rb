@@ -10,14 +10,14 @@ require "io/nonblock"
 class TestBoundaries < ReactorTest
   COUNT = 10
 
-  # What readpartial returns until it has returned this many bytes.
+  # What readpartial returns, until this many bytes have arrived.
   def read_all(io, bytes)
     found = []
     found << io.readpartial(100) until found.sum(&:bytesize) >= bytes
     found
   end
 
-  # Sends while a fiber waits for the first message, and then lets it read. Waits that a look had to end: at most `looks`.
+  # Sends while a fiber waits for the first message, and then lets it read. At most `looks` waits may need a re-arm.
   def check(make, bytes, looks: 0)
     plain = run_plain do
       io, writing = make.call
@@ -54,7 +54,7 @@ class TestBoundaries < ReactorTest
     end
   end
 
-  # What a program makes of a descriptor that it has inherited or received.
+  # What a program makes of a descriptor it has inherited or received.
   def test_messages_with_descriptors_need_one_look_whatever_object_is_made_of_the_socket
     rights = Socket::AncillaryData.unix_rights($stderr)
     objects = [
@@ -110,7 +110,7 @@ class TestBoundaries < ReactorTest
     kinds.each { |make| check(make, 2 * COUNT) { |writing| COUNT.times { |i| writing << format("%02d", i) } } }
   end
 
-  # The rule stays for TCP: the next wait needs no system call.
+  # The rule still holds for TCP: the next wait needs no system call.
   def test_a_short_read_of_tcp_means_drained
     skip "the portable scheduler registers nothing" if select_backend?
 

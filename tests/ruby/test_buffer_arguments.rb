@@ -33,9 +33,9 @@ class TestBufferArguments < ReactorTest
   }.freeze
   private_constant :SIZE, :INPUT, :LENGTHS, :OFFSETS, :BUFFERS, :IOS
 
-  # {[IO, buffer, length, offset] => the outcome and what the buffer has then}
+  # {[IO, buffer, length, offset] => the outcome and the buffer's contents afterwards}
   def table(method, positions = [[]])
-    # With a scheduler, Ruby 4.0 looks whether the IO is closed before it calls the hook, and without one afterwards.
+    # With a scheduler, Ruby 4.0 checks whether the IO is closed before it calls the hook; without one, afterwards.
     ios = IOS.keys - (RUBY_VERSION >= "4.0" ? [:closed] : [])
     ios.product(BUFFERS.keys, LENGTHS, OFFSETS, positions).to_h do |row|
       [row, outcome_of(method, *row)]
@@ -77,7 +77,8 @@ class TestBufferArguments < ReactorTest
     end
   end
 
-  # Two readers: the one that began first unlocks the buffer at its end. (On select one attempt does not wait, nor where sockets block.)
+  # Two readers: the first to begin unlocks the buffer when it ends. (On select an attempt does not wait, nor does one where
+  # sockets block.)
   def test_a_buffer_that_was_freed_during_its_read_is_an_error_and_no_end_of_file
     (select_backend? || windows? ? [SIZE] : [0, SIZE]).each do |length|
       run_scheduler do |scheduler|

@@ -7,7 +7,7 @@ require_relative "callbacks"
 # Every callback of the library, with each class of error: where the error surfaces, that ensure clauses run, that nothing is left
 # over, and that the scheduler continues or ends as documented.
 class TestCallbacks < ReactorTest
-  # What comes out where a method yields in plain Ruby; nil: the method does not return.
+  # The result where a method yields in plain Ruby; nil: the method does not return.
   PLAIN = {
     "StandardError" => "KeyError", "ScriptError" => "NotImplementedError", "SystemExit" => "SystemExit 3", "an Exception" => "Exception",
     "throw" => ":thrown", "Thread#kill" => nil, "Fiber#kill" => nil
@@ -30,9 +30,9 @@ class TestCallbacks < ReactorTest
                 .merge("throw" => [:any, UNCAUGHT], "Thread#kill" => [:any, "ends the thread"], "Fiber#kill" => [:any, ":value"]),
     run: PLAIN.to_h { |error, comes| [error, [nil, comes]] }
               .merge("throw" => [nil, UNCAUGHT], "Thread#kill" => [nil, "ends the thread"], "Fiber#kill" => [nil, "returns"]),
-    # A reporter ends no run.
+    # A reporter never ends a run.
     nowhere: PLAIN.to_h { |error, _| [error, [nil, "[:value, true]"]] },
-    # The error that could not be reported comes out of the run, whatever the report raises.
+    # The run raises the error that could not be reported, whatever the report raises.
     reporter: PLAIN.to_h { |error, _| [error, [nil, "IndexError: reported"]] }
   }.freeze
 

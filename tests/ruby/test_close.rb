@@ -8,7 +8,7 @@ require "reactor/testing"
 class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
-  # Longer than the idle time after which the registry rearms a wait.
+  # Longer than the idle time after which the registry re-arms a wait.
   REARM_TIME = 0.25
 
   def closed
@@ -108,7 +108,7 @@ class TestClose < ReactorTest
     GC.enable
   end
 
-  # Ruby 4.1 calls fiber_interrupt with an object that answers alive?, raise and transfer, instead of a fiber.
+  # Ruby 4.1 calls fiber_interrupt with an object that responds to alive?, raise and transfer instead of a fiber.
   Proxy = Struct.new(:fiber, :raised) do
     def alive? = raised.nil?
 
@@ -152,7 +152,7 @@ class TestClose < ReactorTest
     assert_equal ["through a proxy"], log
   end
 
-  # Two descriptor numbers are reused for each pair: each use is registered once, and costs no other system call.
+  # Two descriptor numbers are reused for each pair: each use is registered once, which is the only system call.
   def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
     skip "the portable scheduler registers nothing" if select_backend?
 
@@ -301,7 +301,8 @@ class TestClose < ReactorTest
     assert_equal "[[true, :raised]]\n", out
   end
 
-  # What the block raises or returns, and the turns of the loop, if a timeout of 1 s is around the block, and a fiber calls `ends` after 2 s.
+  # The result of the block and the turns of the loop, when a timeout of 1 s is around the block and a fiber calls `ends` after 2
+  # s.
   def beside_a_timeout(ends, &block)
     run_plain do
       Reactor::Testing.virtual_time do
@@ -312,7 +313,7 @@ class TestClose < ReactorTest
     end
   end
 
-  # As IO#close waits, but for as long as the test wants. The hook knows it by its name.
+  # Waits like IO#close, but for as long as the test wants. The hook recognizes it by its name.
   CLOSING = Class.new do
     attr_reader :fiber
 
@@ -369,7 +370,7 @@ class TestClose < ReactorTest
     assert_operator Integer(turns), :<, 50
   end
 
-  # Up to Ruby 3.4 the reader keeps the mutex of the VM on which the closer waits, until its thread ends.
+  # Up to Ruby 3.4, the reader keeps the VM's mutex, on which the closer waits, until the reader's thread ends.
   def test_a_close_that_waits_for_the_end_of_a_thread_costs_no_turns
     reading, = pipe
     leave = Thread::Queue.new
@@ -382,7 +383,7 @@ class TestClose < ReactorTest
     reader.join
   end
 
-  # The way around it: the VM wakes a closer without a scheduler in another way.
+  # The workaround: the VM wakes a closer without a scheduler in another way.
   def test_a_thread_without_a_scheduler_closes_an_io_whose_reader_goes_on
     reading, = pipe
     leave = Thread::Queue.new

@@ -36,8 +36,8 @@ class TestDebugger < ReactorTest
   RUBY
   private_constant :PROGRAM
 
-  # The loop stands while the debugger asks. From Ruby 3.4 on, the debugger's look for the source before that is an operation of the fiber,
-  # in which others may have a turn.
+  # The loop stands still while the debugger waits for commands. From Ruby 3.4 on, the debugger first looks for the source in an
+  # operation of the fiber, during which other fibers may run.
   def test_a_breakpoint_in_a_fiber_stops_the_thread_and_steps_by_lines
     commands, input = IO.pipe
     input << "next\nnext\np [:number, number]\ncontinue\n"

@@ -88,7 +88,7 @@ class TestDns < ReactorTest
       ours = in_fiber { questions.map { |question| answer(&question) } }
       different = questions.zip(ours).filter_map do |question, our|
         plain = run_plain { answer(&question) }
-        # Plain Ruby gives another error than its Happy Eyeballs.
+        # Plain Ruby raises another error than its Happy Eyeballs.
         plain = NEWLINE if plain == UNKNOWN_NAME && our == NEWLINE && select_backend?
         [question.source_location.last, plain, our] unless plain == our || RUBY_BUGS.include?(plain)
       end
@@ -245,7 +245,7 @@ class TestDns < ReactorTest
     assert_equal [{ Timeout::Error => 4, ThreadError => 4, :quick => 1 }], said
   end
 
-  # To ask again would block the other fibers.
+  # Requesting it again would block the other fibers.
   def test_a_datagram_to_a_name_that_fails_asks_as_often_as_plain_ruby
     plain, own = in_namespaces(<<~RUBY)
       RELEASE.close
@@ -293,7 +293,7 @@ class TestDns < ReactorTest
       ours = scheduled { ask.(questions) }
       p plain.size, plain.count { |kind, *| kind == :value }.positive?
       # If several addresses answer, the connection uses the first one, and IPv6 has a start of a few milliseconds.
-      # So different results are compared again.
+      # So the comparison is repeated when the results differ.
       4.times do
         different = questions.each_index.select { |i| plain[i] != ours[i] }
         plain_again = ask.(questions.values_at(*different))
@@ -303,7 +303,7 @@ class TestDns < ReactorTest
       plain.zip(ours).each_with_index { |(one, other), i| p [i, one, other] unless one == other }
     RUBY
     assert_equal [146, true], said.first(2)
-    # If several addresses fail, Happy Eyeballs of Ruby raise the last error.
+    # If several addresses fail, Ruby's Happy Eyeballs raises the last error.
     assert_empty said.drop(2).reject { |_, plain, ours| plain.first(2) == ours.first(2) && plain.first == Errno::ECONNREFUSED }
   end
 
@@ -347,7 +347,7 @@ class TestDns < ReactorTest
       exit! 0
     RUBY
     assert_equal 3, said.size
-    # Of errors the classes.
+    # Compares only the classes of errors.
     said.each { |host, *both| assert_equal(*both.map { |kind, value| kind == :value ? value : kind }, host) }
   end
 

@@ -42,7 +42,7 @@ class TestDocs < ReactorTest
     check_comments(block, child.out)
   end
 
-  # A comment behind puts is the expected output, if it is plain text.
+  # A comment after puts is the expected output, if it is plain text.
   def check_comments(block, out)
     block.code.scan(/^ *puts .*? # ([\w ]+)$/).flatten.each { |expected| assert_includes out, expected } unless block.code.include?("retry")
   end
@@ -52,7 +52,7 @@ class TestDocs < ReactorTest
     system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, *libraries.map { |name| "-r#{name}" }, "-e", "", err: File::NULL)
   end
 
-  # A line of a Gemfile names this gem.
+  # A Gemfile line that names this gem.
   def check_gemfile(code)
     named = []
     file = Object.new
@@ -93,7 +93,7 @@ class TestDocs < ReactorTest
 
   def ruby_file(klass, hook) = klass.instance_method(hook).source_location.first
 
-  # Each test that docs/testing.md names for a promise is in the file that it names. `…` stands for what a loop inserts.
+  # Each test that docs/testing.md lists for a promise is in the file it names. `…` stands for what a loop inserts.
   def test_the_tests_of_the_promises_are_there
     rows = File.read(File.join(ROOT, "docs/testing.md"))[/^\| promise \| test \|\n.*?\n(.*)\z/m, 1].lines
     assert_operator rows.size, :>, 40
@@ -111,7 +111,7 @@ class TestDocs < ReactorTest
     source.match?(/define_method.*#{test.split("…", -1).map { |part| Regexp.escape(part) }.join("#\\{\\w+\\}")}/)
   end
 
-  # A link to a heading names one that is there, as GitHub and the site of bin/docs make it.
+  # A link to a heading leads to an existing one, with the anchor that GitHub and bin/docs generate.
   def test_links_to_headings_have_existing_targets
     PAGES.each do |path|
       File.read(path).scan(/\]\((?!https?:)([^)#]*)#([^)]+)\)/).each do |file, heading|

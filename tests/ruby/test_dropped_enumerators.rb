@@ -8,8 +8,8 @@ require "reactor/testing"
 class TestDroppedEnumerators < ReactorTest
   class Own < StandardError; end
 
-  # How many are dropped. Stacks are searched conservatively: what was left on one by an earlier call may keep a fiber, and its
-  # stack the next one. So a part of them may stay, but not most.
+  # How many are dropped. Stacks are scanned conservatively: stale data of an earlier call may keep a fiber alive, and its stack
+  # the next one. So some may stay, but not most.
   SOME = 500
   FAR = TEST_TIMEOUT * 1000
 
@@ -35,7 +35,7 @@ class TestDroppedEnumerators < ReactorTest
     GC.compact if GC.respond_to?(:compact)
   end
 
-  # Runs the block in a fiber, in virtual time: a limit is over only when no fiber can run, however slow the machine is.
+  # Runs the block in a fiber, in virtual time: a limit elapses only when no fiber can run, however slow the machine is.
   def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
 
   def fibers = ObjectSpace.each_object(Fiber).count(&:alive?)

@@ -22,7 +22,7 @@ class TestDurations < ReactorTest
     def coerce(other) = [other, @seconds]
   end
 
-  # Those that end by themselves, if they are accepted.
+  # Durations that end by themselves, if accepted.
   SHORT = {
     "0" => 0, "0.0" => 0.0, "1e-300" => 1e-300, "-1" => -1, "-2**63" => -2**63,
     "-Infinity" => -Float::INFINITY, "-1/2" => Rational(-1, 2), "1/1000" => Rational(1, 1000), "only to_f" => Convertible.new(0.001),
@@ -38,10 +38,10 @@ class TestDurations < ReactorTest
     "Rational, 10**30" => Rational(10**31, 10)
   }.freeze
 
-  # Where the VM itself converts in 64 bits: from 292 years to 2**63 seconds the outcome is undefined in C.
+  # Here the VM itself converts in 64 bits: from 292 years to 2**63 seconds, the outcome is undefined in C.
   OVERFLOWS = [["Queue#pop", "SizedQueue#push", "Thread#join", "IO#timeout="], ["1e18", "2**62", "Rational, 10**30"]].freeze
 
-  # [wait]  waits for the duration, and returns whether it was woken, if it can tell
+  # [wait]  waits for the duration, and returns whether it was woken, if known
   # [wake]  ends the wait from elsewhere; nil: the thread is woken, or the fiber unblocked
   Caller = Struct.new(:wait, :wake)
 
@@ -87,7 +87,7 @@ class TestDurations < ReactorTest
     [error.class, error.message]
   end
 
-  # In plain Ruby: Timeout's thread dies of a time beyond its clock, and that is not reported here.
+  # In plain Ruby, Timeout's thread dies of a time beyond its clock, which is not reported here.
   def plainly(caller, value, wake:)
     reports, Thread.report_on_exception = Thread.report_on_exception, false
     thread = Thread.new { told { caller.wait.call(value) } }

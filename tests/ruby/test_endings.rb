@@ -7,7 +7,7 @@ require_relative "endings"
 # Every way a scheduler can end, with fibers in every state; and in every place where it can be, with fibers in some states: what
 # it raises, which ensure clauses run, that nothing is left over, and that nothing is written to $stderr.
 class TestEndings < ReactorTest
-  # Way => what it says at last, the status of the process, what becomes of the fibers.
+  # Way => the last output, the status of the process, what happens to the fibers.
   WAYS = {
     "run" => ["value value", "exit 0", "completed"],
     "an error" => ["raises KeyError", "exit 0", "cancelled"],
@@ -28,13 +28,13 @@ class TestEndings < ReactorTest
     "the end of the thread" => ["value value", "exit 0", "completed"]
   }.freeze
 
-  # States whose fibers say something, by what they say.
+  # States whose fibers print something, by what they print.
   NAMES = {
     "a waiting fiber" => "queue", "an Enumerator that waits" => "enumerator", "a timeout" => "timeout", "a read" => "read",
     "a busy worker" => "offload", "a child" => "child", "a group" => "group", "a thread" => "thread"
   }.freeze
 
-  # A signal is for the main thread. What cannot be in a place.
+  # Impossible combinations. For example, only the main thread gets signals.
   IMPOSSIBLE = [
     [/\A(a thread|a thread of a run)\|.*\|(TERM|INT)\z/, "a signal ends the main thread"],
     [/\A(a fiber|an Enumerator|a blocking fiber|at_exit)\|.*\|the end of the thread\z/, "the thread does not end there"]
@@ -64,7 +64,7 @@ class TestEndings < ReactorTest
     lines << "watcher ran" if state == "a watcher" && fate == "completed"
     (lines << "child #{ended}") && ended = "exit 0" if place.start_with?("a child")
     expected = [lines.compact.sort, ended, ""]
-    # A lookup may be over at any time. Ruby writes the backtrace of an Interrupt that ends the process.
+    # A lookup may end at any time. Ruby prints the backtrace of an Interrupt that ends the process.
     found = [got.out.lines(chomp: true).grep_v(/\Alookup/).sort, got.ended, way == "INT" ? "" : got.err]
     "#{cell}: #{got}, not #{expected.first.inspect}, #{ended}" unless found == expected
   end

@@ -113,7 +113,7 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # The VM has looked at the exception before, so no mark on the thread is left, and nothing would end a sleep.
+  # The VM has checked for the exception before, so no mark is left on the thread, and nothing would end a sleep.
   def test_an_exception_that_is_deferred_until_the_thread_blocks_is_raised_in_the_wait
     raised = run_plain do
       thread = Thread.current
@@ -133,7 +133,7 @@ class TestErrors < ReactorTest
     assert_equal :in_the_wait, raised
   end
 
-  # If it came while the scheduler sleeps, it would end the run, and the other fiber would never get there.
+  # If the error came while the scheduler sleeps, it would end the run, and the other fiber would never get there.
   def test_thread_raise_while_a_fiber_has_control_is_that_fibers_error
     log = []
     computes = Thread::Queue.new

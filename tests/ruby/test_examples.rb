@@ -36,7 +36,7 @@ class TestExamples < ReactorTest
     end
   end
 
-  # The lines in any order.
+  # Compares lines in any order.
   def check_links(*urls) = run_example("examples/check_links.rb", *urls).then { |status, words| [status, words.lines(chomp: true).sort] }
 
   # The first connection is closed without an answer.

@@ -15,7 +15,7 @@ class TestExhaustion < ReactorTest
     "memory" => %w[NoMemoryError Errno::ENOMEM]
   }.freeze
 
-  # Beyond what plain Ruby raises: [pattern of the cell, what it tells, the reason].
+  # Differences from plain Ruby: [pattern of the cell, what it raises, the reason].
   BY_REASON = [
     [/\Ano threads\|.*\|(Process.wait of any|a FIFO|flock, waits)/, "ThreadError", "a thread waits for what no descriptor tells of"],
     [/\A0 descriptors\|cold\|connect to a name/, "Socket::ResolutionError", "the name's files are opened before the socket"]
@@ -39,7 +39,7 @@ class TestExhaustion < ReactorTest
     assert wrong.empty?, -> { "#{wrong.size} of #{wanted.size} cells:\n#{wrong.join("\n")}\n" }
   end
 
-  # REACTOR_OPERATION=offload ruby tests/ruby/test_exhaustion.rb: those with this word.
+  # REACTOR_OPERATION=offload ruby tests/ruby/test_exhaustion.rb runs the operations whose names contain this word.
   def operations(table) = table.keys.grep(/#{ENV["REACTOR_OPERATION"]}/) - (select_backend? ? ["trace"] : [])
 
   def problems(cell, got, plain)
@@ -48,7 +48,7 @@ class TestExhaustion < ReactorTest
 
     seen = got.value
     usual = plain&.value ? plain.value["after"] : seen["before"] || seen["after"]
-    # The first operation that is done in vain may be the one that plain Ruby has done in vain, too.
+    # The first operation that fails may be the one that also fails in plain Ruby.
     expected = [usual, *(plain&.value ? plain.value["during"] : ERRORS.fetch(resource.split.last))]
     [
       ("plain Ruby #{plain}" if plain && (plain.value.nil? || plain.ended != "exit 0")),
@@ -63,7 +63,7 @@ class TestExhaustion < ReactorTest
   end
 
   def by_reason?(cell, seen)
-    # Without a thread it resolves no name. It polls in a fiber, which it makes when it first polls.
+    # Without threads it resolves no names. It polls in a fiber, which it makes for the first poll.
     return true if select_backend? && ((seen == "ThreadError" && cell.match?(/\Ano threads.*name/)) || (seen == "FiberError" && cell.match?(/fibers\|cold/)))
 
     BY_REASON.any? { |pattern, tells, _| pattern.match?(cell) && tells == seen }
@@ -74,7 +74,7 @@ class TestExhaustion < ReactorTest
   def test_fibers = compare(*(0..1).map { |free| "#{free} fibers" })
   def test_memory = compare("no memory")
 
-  # Both ask for nothing but a connection, so each client has its answer in the end.
+  # Both need only a connection, so each client gets its response in the end.
   def accepting(failing, env = {})
     cells = %w[server observer].product(failing).map { |cell| cell.join("|") }
     got = Cells.run(self, "exhaustion", cells, env: { "MALLOC_ARENA_MAX" => "1", **env })

@@ -39,7 +39,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  # The reference scheduler of CRuby does not return to the caller here.
+  # CRuby's reference scheduler does not return to the caller here.
   def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
     log = []
     done = Queue.new

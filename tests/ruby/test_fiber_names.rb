@@ -57,7 +57,7 @@ class TestFiberNames < ReactorTest
     assert_match(/the root fiber has held/, found.with(fiber: nil).to_s)
   end
 
-  # Each block is told where it stands, and puts its fiber's inspect beside it.
+  # Each block is given its location, and stores its fiber's inspect beside it.
   def places(&block)
     seen = []
     run_plain { Reactor.run { block.call(->(line) { seen << [line, Fiber.current.inspect, Fiber.current.to_s] }) } }

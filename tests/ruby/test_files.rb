@@ -25,7 +25,7 @@ class TestFiles < ReactorTest
     FileUtils.rm_rf(DIRECTORY)
   end
 
-  # Drops the file from the page cache, as far as the system does so.
+  # Drops the file from the page cache, as far as the system allows.
   def cold(path = @path) = File.open(path) { |file| file.advise(:dontneed) }
 
   # Runs the block when the file is in the page cache.
@@ -77,7 +77,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # Thread stacks of 4 GiB, and less address space: no thread can be started.
+  # Thread stacks of 4 GiB in a smaller address space: no thread can be started.
   NO_THREADS = { "RUST_MIN_STACK" => (4 << 30).to_s, "RUBY_THREAD_MACHINE_STACK_SIZE" => (4 << 30).to_s }.freeze
   WITHOUT_THREADS = <<~'RUBY'
     path, = ARGV
@@ -176,8 +176,8 @@ class TestFiles < ReactorTest
     end
   end
 
-  # A worker must not write to memory that is used for something else by then. A killed fiber waits for its worker, and the
-  # end of a scheduler waits for the workers of fibers that never go on.
+  # A worker must not write to memory that has been reused. A killed fiber waits for its worker, and the end of a scheduler waits
+  # for the workers of fibers that never continue.
   def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
     needs_native_backend
     out = child_says(<<~RUBY, @path)
@@ -203,7 +203,7 @@ class TestFiles < ReactorTest
     assert_equal ":done\n", out
   end
 
-  # A file system may write the data at close(2), which then takes long.
+  # A file system may write the data only in close(2), which is slow then.
   def test_a_file_with_much_written_data_is_closed_on_a_worker
     target = File.join(DIRECTORY, "target")
     large = BYTES[0, 2 << 20]
@@ -316,7 +316,7 @@ class TestFiles < ReactorTest
     assert_equal BYTES[0, 100_000] * 60, File.binread(File.join(DIRECTORY, "target"))
   end
 
-  # Either waits for the write that has begun.
+  # Either of them waits for the write in progress.
   def test_a_fiber_that_is_killed_or_interrupted_in_a_write_writes_nothing_later
     target = File.join(DIRECTORY, "killed")
     in_fiber do
@@ -376,7 +376,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # In text mode of Windows a line is shorter than in the file, and a Ctrl-Z ends it: no read may go on after a short count.
+  # In Windows' text mode a line is shorter than in the file, and Ctrl-Z ends the file: no read may continue after a short count.
   CUT = {
     lines: %i[readpartial sysread].product([1, 2, 5, 100]), ctrl_z: [[:readpartial, 3], [:sysread, 2], [:sysread, 100]],
     long: [[:readpartial, 300_000]]
@@ -392,7 +392,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # What a call reads until the end, and the position after it.
+  # The result of reading to the end by one call, and the position afterwards.
   def parts(call)
     File.open(@path, "r") do |file|
       parts = []
@@ -550,7 +550,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # The holder releases the lock, so that the thread that waits may get it just before the fiber is interrupted.
+  # The holder releases the lock, so the waiting thread may get it just before the fiber is interrupted.
   def test_a_fiber_that_is_interrupted_in_flock_never_has_the_lock
     %i[raise kill timeout].product([*0...8]).each do |how, round|
       run_scheduler do |scheduler|
@@ -628,7 +628,7 @@ class TestFiles < ReactorTest
 
   # --- no fiber starves ----------------------------------------------------------------------------------------------
 
-  # One call is enough. It is repeated if it ended before the other fiber had run three times.
+  # A single call is enough. It is repeated if it ended before the other fiber had run three times.
   def test_one_large_read_does_not_starve_a_timer
     needs_native_backend
     needs_linux "/dev/zero"

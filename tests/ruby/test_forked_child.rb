@@ -4,8 +4,8 @@ require_relative "helper"
 require "tempfile"
 require "tmpdir"
 
-# In a forked child of the scheduler's process everything is as in plain Ruby, on every backend, and the hooks of the parent's scheduler do
-# what plain Ruby does.
+# In a forked child of the scheduler's process, everything works as in plain Ruby on every backend, and so do the hooks of the
+# parent's scheduler.
 class TestForkedChild < ReactorTest
   def setup
     super
@@ -23,11 +23,11 @@ class TestForkedChild < ReactorTest
     assert_equal [:value, [true, true, nil, [IndexError, IndexError], nil, nil]], answer
   end
 
-  # Keeps both ends for as long as the process lives. If the collector closed one, waits for the other would end otherwise.
+  # Keeps both ends for as long as the process lives. If they were garbage-collected, waits for the other ends would end early.
   def self.kept(ends) = (@kept ||= []).push(ends).last
   private_class_method :kept
 
-  # What a child does without a scheduler, by the name of what it shows. Each returns or raises what can be compared.
+  # What a child does without a scheduler, by name. Each returns or raises something comparable.
   ORDINARY = {
     "no scheduler" => -> { [Fiber.scheduler, Fiber.current_scheduler] },
     "sleep" => -> { [sleep(0.001), sleep(0)].map(&:class) },
@@ -45,7 +45,7 @@ class TestForkedChild < ReactorTest
     "IO#wait" => -> { kept(IO.pipe).last.wait(IO::WRITABLE, 1) },
     "IO.select" => -> { IO.select([kept(IO.pipe).first], nil, nil, 0.001) },
     "reads" => -> { IO.pipe.then { |from, to| to.write("abc\n"); to.close; [from.gets, from.read, from.read(1)] } },
-    # If a signal interrupts its wait, sysread of plain Ruby 3.3 raises EAGAIN: once in some thousand children.
+    # When a signal interrupts its wait, plain Ruby 3.3's sysread raises EAGAIN, once in several thousand children.
     "sysread" => -> { IO.pipe.then { |from, to| Thread.new { to.write("x") }; from.wait_readable && from.sysread(1) } },
     "a close under a read" => lambda do
       reader, io = Thread.current, kept(IO.pipe).first

@@ -5,7 +5,7 @@ require "stringio"
 require "tmpdir"
 require_relative "../fuzz/main"
 
-# bin/check fuzz itself: its programs, what it makes of processes that hang or crash, how it shrinks and prints a difference.
+# bin/check fuzz itself: its programs, how it handles hung and crashed processes, and how it shrinks and prints a difference.
 class TestFuzz < ReactorTest
   FUZZ = File.join(ROOT, "tests", "fuzz")
   SEEDS = (0...150)
@@ -79,7 +79,7 @@ class TestFuzz < ReactorTest
     assert_equal %w[close eof feed gc kill raise reopen signal], ops.flat_map { |op| op[:by] || [] }.map { |step| step[:do] }.uniq.sort
   end
 
-  # Each kind of wait, fed: it ends, with the same value on threads and on the backend.
+  # Each kind of wait, provided with its input, ends with the same value on threads and on the backend.
   def test_every_kind_of_wait_ends_when_it_is_fed
     with_runner do |runner|
       Fuzz::Generator::OPEN_ENDED.each do |kind|

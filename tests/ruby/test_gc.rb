@@ -4,7 +4,7 @@ require_relative "helper"
 require "json"
 require "objspace"
 
-# Parked fibers are reachable through the scheduler only: the GC must mark and move them.
+# Parked fibers are reachable only through the scheduler: the GC must mark and move them.
 class TestGC < ReactorTest
   COUNT = STRESS ? 4 : 200
 
@@ -96,8 +96,8 @@ class TestGC < ReactorTest
 
   def address(object) = JSON.parse(ObjectSpace.dump(object)).fetch("address")
 
-  # Pairs that wait once: the address of the first IO of each, and its number before and after. The block closes them, or leaves that
-  # to the collector.
+  # Makes pairs that wait once. Returns the address of the first IO of each, and its number before and after. The block closes
+  # them, or leaves that to the collector.
   def numbers_of(make)
     Array.new(STRESS ? 4 : 40) do
       ios = make.call

@@ -6,11 +6,11 @@ require_relative "../gems/trial"
 
 Gems.load_rows
 
-# docs/gems.md is true: each gem that is installed here, with its server (bin/setup --gems), behaves as the page says. The others have
-# no test. The servers are started once for all tests.
+# docs/gems.md is true: each gem that is installed here, with its server (bin/setup --gems), behaves as the page says. Other gems
+# have no test. The servers are started once for all tests.
 class TestGems < ReactorTest
   RESULTS = JSON.parse(File.read(Gems::Page::RESULTS)).freeze
-  # A server that takes longer to start than all rows together.
+  # A server may take longer to start than all rows together.
   SLOW = LONG ? [] : %i[rabbitmq]
 
   def self.trial = @trial ||= Gems::Trial.new.tap { |trial| Minitest.after_run { trial.stop } }

@@ -83,7 +83,7 @@ class TestGroup < ReactorTest
     assert_equal 1, ended, "the one that ended first"
   end
 
-  # The owner and two other fibers, of which one may be cancelled before or after the task ends.
+  # The owner and two other fibers, one of which may be cancelled before or after the task ends.
   [nil, 1].product([nil, :before, :after]).each do |limit, cancelled|
     define_method("test_each_caller_of_first_gets_an_answer_if_nothing_is_wanted_limit_#{limit.inspect}_cancelled_#{cancelled.inspect}") do
       got = in_fiber do
@@ -156,7 +156,7 @@ class TestGroup < ReactorTest
     end
   end
 
-  # What plain Ruby says of threads that wait for one another.
+  # Plain Ruby's message for threads that wait for one another.
   WAITS_FOR_ONE_ANOTHER = {
     groups: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.wait }; b.async { sleep 0; a.wait } } }",
     tasks: "Reactor.group { |group| other = Thread::Queue.new; task = group.async { other.pop.value }; other << group.async { task.value } }",

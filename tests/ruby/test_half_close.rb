@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# The end of reading of a socket ends the waits of its readers, on every system.
+# Shutting down the reading half of a socket ends the waits of its readers, on every system.
 class TestHalfClose < ReactorTest
   ENDS = [:close_read.to_proc, ->(socket) { socket.shutdown(:RD) }, :shutdown.to_proc].freeze
   READS = {

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "reactor/testing"
 
-# What a scheduler tells of its loop in numbers: how long it sleeps, how long turns are, how late timers end.
+# A scheduler's measurements of its loop: how long it sleeps, how long turns are, how late timers end.
 class TestHealth < ReactorTest
   H = Reactor::Histogram
 

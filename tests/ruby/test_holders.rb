@@ -3,9 +3,9 @@
 require_relative "helper"
 require "monitor"
 
-# Scheduler#holders: fibers that wait while they hold a lock. test_rails.rb has those that hold a connection.
+# Scheduler#holders: fibers that wait while they hold a lock. test_rails.rb covers fibers that hold a connection.
 class TestHolders < ReactorTest
-  # Runs the blocks in fibers, and then the test's block with what the scheduler says of each of them, in their order.
+  # Runs the blocks in fibers, then yields what the scheduler reports for each of them, in their order.
   def holding(*blocks)
     run_scheduler do |scheduler|
       fibers = blocks.map { |block| Fiber.schedule(&block) }
@@ -59,7 +59,7 @@ class TestHolders < ReactorTest
     end
   end
 
-  # It takes no lock.
+  # The method takes no lock.
   def synchronize = yield
 
   def wait = sleep

@@ -44,8 +44,8 @@ class TestIdle < ReactorTest
     assert_operator slept, :<, counted * 0.1, "seconds of processor time"
   end
 
-  # Without the scheduler's yield the VM would switch threads every 100 ms: after tens of thousands of messages. They are counted,
-  # because elapsed time depends on the load of the machine, and processor time on how the library was built.
+  # Without the scheduler's yield, the VM would switch threads every 100 ms, which is tens of thousands of messages. Messages are
+  # counted, because elapsed time depends on the machine's load, and processor time on how the library was built.
   def test_a_busy_scheduler_does_not_starve_a_thread_that_mostly_sleeps
     spent = []
     messages = 0
@@ -68,10 +68,10 @@ class TestIdle < ReactorTest
     thread_cpu - before
   end
 
-  # Hundreds of times the cost of a sleep, and much less than a busy loop gets of 300 ms on a loaded machine.
+  # Hundreds of times the cost of a sleep, but much less than a busy loop gets in 300 ms on a loaded machine.
   MAX_IDLE_CPU = 0.02
 
-  # A descriptor that has hung up stays ready. If no fiber waits for it, the event loop must not spin.
+  # A descriptor that has hung up stays ready. The event loop must not spin when no fiber waits for it.
   def test_a_hung_up_descriptor_without_a_waiter_uses_no_cpu
     a, b = UNIXSocket.pair
     used = nil

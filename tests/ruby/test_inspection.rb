@@ -12,7 +12,7 @@ class TestInspection < ReactorTest
 
   STATS = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
 
-  # A difference of two readings subtracts every number that is no gauge.
+  # A difference of two readings subtracts every number except gauges.
   def test_the_documented_gauges_are_those_of_health
     gauges = STATS[/# Gauges, on every backend:.*?(?=# Counters of the native)/m].scan(/^ *# - `(\w+)`: /) + STATS.scan(/^ *# - `(\w+)` \(gauge\): /)
     assert_equal gauges.flatten.map(&:to_sym).sort, Reactor::Health::GAUGES.sort
@@ -184,7 +184,7 @@ class TestInspection < ReactorTest
 
   # --- stalls ----------------------------------------------------------------------------------------------------
 
-  # The stalls that are found while the block runs in a fiber. On a loaded machine the loop may stall without the block.
+  # The stalls detected while the block runs in a fiber. On a loaded machine the loop may stall even without the block.
   def stalling(limit)
     stalls = []
     before = Thread.list
@@ -313,7 +313,7 @@ class TestInspection < ReactorTest
     slices.group_by { |slice| slice["tid"] }.each_value do |list|
       list.sort_by { |slice| slice["ts"] }.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] }
     end
-    # Nor runs, of which there is one at a time.
+    # Neither may runs, because only one fiber runs at a time.
     runs = slices.select { |slice| slice["name"] == "run" }.sort_by { |slice| slice["ts"] }
     runs.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] + 0.002 }
   end

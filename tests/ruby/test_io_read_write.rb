@@ -133,7 +133,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
   end
 
-  # Methods that wait may park in the hook, and need no system call where nothing is there.
+  # Methods that wait may park in the hook, and need no system call when there is no data.
   def test_read_nonblock_sees_what_came_after_a_read_that_emptied_the_pipe
     r, w = pipe
     in_fiber do
@@ -306,7 +306,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:closing, Errno::EPIPE], log
   end
 
-  # IO::Buffer hands the scheduler the object as it was given.
+  # IO::Buffer passes the object to the scheduler as it was given.
   def test_a_buffer_reads_and_writes_an_object_that_converts_to_an_io
     transfers = lambda do
       file = Tempfile.new("delegate", mode: File::APPEND)

@@ -50,7 +50,7 @@ class TestIOTimeout < ReactorTest
 
   private
 
-  # @return [Hash{String => String}] what each call has answered or raised
+  # @return [Hash{String => String}] what each call has returned or raised
   def answers
     CALLS.flat_map { |source, calls| calls.map { |name, call| ["#{source}.#{name}", answer(SOURCES.fetch(source).call, call)] } }.to_h
   end

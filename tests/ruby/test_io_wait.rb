@@ -132,7 +132,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # One event wakes both. The first one raises in the other one before that has run.
+  # One event wakes both fibers. The first one raises in the other before that one has run.
   def test_a_waiter_that_raises_in_another_waiter_of_the_descriptor_ends_its_wait
     a, b = pair
     log = []
@@ -223,7 +223,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # The second fiber is woken for data that the first one has read: it must wait again.
+  # The second fiber is woken for data that the first one has already read: it must wait again.
   def test_a_read_waits_on_if_another_fiber_took_the_data
     r, w = pipe
     log = []

@@ -68,7 +68,7 @@ class TestLayers < ReactorTest
       end
     end
 
-    # @return [Array<String>, nil] the paths of one circle of files; nil if there is none
+    # @return [Array<String>, nil] the paths of a cycle of files; nil if there is none
     def circle
       state = {}
       walk = lambda do |source, trail|
@@ -128,7 +128,7 @@ class TestLayers < ReactorTest
 
   FOLDERS = { "core" => "src", "scheduler" => "ext/scheduler/src", "extension" => "ext/reactor/src", "lib" => "lib/reactor" }.freeze
 
-  # What the picture shows is there: each part is a file or a folder.
+  # Everything in the picture exists: each part is a file or a folder.
   def test_each_room_is_there
     FOLDERS.each do |file, folder|
       Layering.read(file).each do |part|

@@ -246,7 +246,7 @@ class TestLife < ReactorTest
     cancelled_fibers_write_to_each_other { next }
   end
 
-  # The fiber waits a second time, when the root fiber waits already.
+  # The fiber waits a second time while the root fiber is already waiting.
   def test_a_kill_while_another_fiber_than_the_root_polls_cancels_all_fibers
     cancelled_fibers_write_to_each_other(&:pop)
   end
@@ -293,7 +293,7 @@ class TestLife < ReactorTest
     ->(&block) { Enumerator.new { |items| sleep 0; items << block.call }.next }
   ].freeze
 
-  # A scheduler that a fiber ended would wait for that fiber. So would one that was ended on its behalf.
+  # A scheduler ended by one of its own fibers, or on behalf of one, would wait for that fiber.
   def test_a_fiber_cannot_end_its_own_scheduler
     log = []
     reader, writer = pipe
@@ -313,7 +313,7 @@ class TestLife < ReactorTest
     assert_equal ["x", 0], log
   end
 
-  # Ruby takes the scheduler away from the thread, whatever its hook has raised.
+  # Ruby removes the scheduler from the thread, whatever its hook has raised.
   def test_a_scheduler_that_one_of_its_fibers_takes_away_from_the_thread_goes_on
     log = []
     reader, writer = pipe
@@ -431,7 +431,7 @@ class TestLife < ReactorTest
     end
   end
 
-  # The strand resumes a fiber that raises in its ensure clause when the strand is killed there.
+  # The strand resumes a fiber whose ensure clause raises when the strand is killed there.
   def killed_around_an_error(log, &wait)
     Fiber.new do
       wait.call
@@ -445,7 +445,7 @@ class TestLife < ReactorTest
     log << :outer
   end
 
-  # The VM raises the kill again where the killed fiber has resumed the other one. A thread's kill would give way to the error.
+  # The VM raises the kill again where the killed fiber resumed the other one. In a thread, the error would replace the kill.
   def test_an_error_of_a_fiber_that_a_killed_one_has_resumed_is_lost_as_with_plain_fibers
     expected, home = [], Fiber.current
     Fiber.new { killed_around_an_error(expected) { home.transfer } }.tap(&:transfer).kill

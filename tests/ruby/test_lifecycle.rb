@@ -143,7 +143,7 @@ class TestLifecycle < ReactorTest
     assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
   end
 
-  # The VM looks for a kill where methods return.
+  # The VM checks for a kill where methods return.
   def test_a_thread_that_is_killed_anywhere_in_the_end_of_its_scheduler_leaves_no_fiber_thread_or_descriptor
     steps, = kill_while_closing(nil)
     assert_operator steps, :>, 20
@@ -157,7 +157,7 @@ class TestLifecycle < ReactorTest
     end
   end
 
-  # Another thread kills the one that closes its scheduler, at this step outside of the fibers.
+  # Another thread kills the one that closes its scheduler, at this step outside the fibers.
   def kill_while_closing(killed_at)
     log, scheduler, place, steps = [], nil, nil, 0
     path = File.join(File.realpath(File.join(__dir__, "../../lib")), "reactor")

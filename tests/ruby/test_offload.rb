@@ -5,7 +5,7 @@ require "reactor/testing"
 require "tmpdir"
 ReactorTest.optional "zlib"
 
-# Worker threads for operations that release the GVL: which operations they run, their end, and interrupted fibers.
+# Worker threads for operations that release the GVL: which operations they run, how they end, and interrupted fibers.
 class TestOffload < ReactorTest
   LARGE = ("reactor " * (1 << 20)).freeze
 
@@ -19,7 +19,7 @@ class TestOffload < ReactorTest
     result
   end
 
-  # As run_scheduler, with options for the scheduler.
+  # Like run_scheduler, with options for the scheduler.
   def run_with(**options)
     before = Thread.list
     thread = Thread.new do
@@ -66,7 +66,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  # How a job gets a thread, or none.
+  # Ways in which a job gets a thread, or none.
   def ways(scheduler)
     { worker: ->(&job) { Reactor.offload(&job) },
       own_thread: ->(&job) { scheduler.run_on_own_thread(&job) },
@@ -141,7 +141,7 @@ class TestOffload < ReactorTest
 
   Held = Class.new
 
-  # Runs a job on each worker. Its storage and its block hold an object each.
+  # Runs a job on each worker. Its storage and its block each hold an object.
   def hold_objects_in_jobs(workers)
     gate = gate(workers)
     fibers = Array.new(workers) do
@@ -157,7 +157,7 @@ class TestOffload < ReactorTest
     in_fiber(workers: 16) do |scheduler|
       hold_objects_in_jobs(16)
       assert_equal 16, scheduler.stats[:offload_threads]
-      # Not all 32: the collector takes what looks like a reference on a stack for one, on Ruby 3.3 once in each idle worker.
+      # Not all 32: the collector takes stale words on a stack for references, on Ruby 3.3 once in each idle worker.
       assert(eventually { GC.start; ObjectSpace.each_object(Held).count < 24 }, -> { "#{ObjectSpace.each_object(Held).count} of 32 are left" })
     end
   end
@@ -212,7 +212,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  # Each of them took some of the fiber's stack.
+  # Each nested frame took some of the fiber's stack.
   def test_thousands_of_interrupts_of_a_job_that_goes_on_end_in_the_last_one
     in_fiber do |scheduler|
       gate, begun = Thread::Queue.new, Thread::Queue.new
@@ -299,7 +299,7 @@ class TestOffload < ReactorTest
     needs_blocking_operations
     needs_native_backend
     in_fiber do |scheduler|
-      # Ruby deflates in pieces. Between two of them other fibers run even without a worker.
+      # Ruby deflates in pieces. Other fibers run between two pieces even without a worker.
       among = lambda do
         before = scheduler.stats[:offload_on_worker]
         turns = turns_beside { Zlib::Deflate.deflate(LARGE) }

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# Scheduler.new(on_error:): each error that would be reported goes there, and counts as handled.
+# Scheduler.new(on_error:) gets each error that would be reported, and the error counts as handled.
 class TestOnError < ReactorTest
   # Runs the block in a fiber. Returns what on_error was given, along with the fiber's storage and name at that time.
   def errors_of(&block)

@@ -80,7 +80,7 @@ class TestOnReady < ReactorTest
     assert_equal [1, 2, 3, nil], log.sort_by { |number| number || 9 }
   end
 
-  # A FiberError too: the block has had its fiber.
+  # Even a FiberError: the block has had its fiber.
   def test_an_error_is_that_of_a_fiber
     [ArgumentError, FiberError].each do |kind|
       log = []
@@ -148,7 +148,7 @@ class TestOnReady < ReactorTest
 
   # --- what counts as ready ----------------------------------------------------------------------------------------
 
-  # An IO whose bytes are all in Ruby's read buffer.
+  # An IO with all its data in Ruby's read buffer.
   def buffered
     reading, writing = pair
     writing << "ab"
@@ -193,7 +193,7 @@ class TestOnReady < ReactorTest
     assert_equal ["a", IO::READABLE, "b", IO::READABLE, "cd", IO::READABLE, "e"], log
   end
 
-  # OpenSSL's library has no public method that tells, so another version may keep the bytes elsewhere.
+  # OpenSSL's library has no public method for this, so another version may keep the bytes elsewhere.
   def test_bytes_that_another_version_of_openssl_has_decrypted_count_as_ready
     log = []
     in_fiber do |scheduler|
@@ -243,8 +243,8 @@ class TestOnReady < ReactorTest
     assert_equal [0, 1, 2, 10, 11, 20], log.sort
   end
 
-  # The VM runs finalizers where it makes a fiber, and one that unlinks a Tempfile calls a hook (Ruby 3.4). Here the code that is called
-  # at that place stands for the finalizer.
+  # The VM runs finalizers where it makes a fiber, and one that unlinks a Tempfile calls a hook (Ruby 3.4). Here, the code called
+  # at that place stands in for the finalizer.
   def test_a_fiber_whose_wait_ends_in_a_finalizer_while_it_starts_a_watcher_goes_on
     said = child_says(<<~RUBY)
       require "socket"
@@ -270,7 +270,7 @@ class TestOnReady < ReactorTest
 
   # --- cancelling, closing, reopening ------------------------------------------------------------------------------
 
-  # What ends a watcher before it runs, and what it says then. Each gets a watcher, its IO and the other end.
+  # Ways in which a watcher ends before it runs, and what `ended` is then. Each is given a watcher, its IO and the other end.
   ENDS = {
     "a cancellation" => [:cancelled, ->(watcher, _, writing) { assert watcher.cancel; refute watcher.cancel; writing << "x" }],
     "a cancellation by a fiber while run waits for it alone" => [:cancelled, ->(watcher, _, _) { Fiber.schedule { sleep 0.01; watcher.cancel } }],

@@ -4,7 +4,7 @@ require_relative "helper"
 require "open3"
 require "tmpdir"
 
-# The gem as its authors build it: bin/check packages installs it and uses it.
+# The gem as its authors build it. bin/check packages also installs and uses it.
 class TestPackaging < ReactorTest
   SPECIFICATION = File.join(ROOT, "reactor.gemspec")
 

@@ -2,16 +2,16 @@
 
 require_relative "helper"
 
-# Every function of the extension that C calls catches a panic of its own, or cannot panic; and bin/check panics forces one in each that
-# catches. This reads the sources, so a new one without is found.
+# Every function of the extension that C calls catches its panics or cannot panic, and bin/check panics forces a panic in each
+# that catches. This test reads the sources, so it finds new functions that do neither.
 class TestPanicPoints < ReactorTest
   SOURCES = File.join(ROOT, "ext/reactor/src")
   FORCED = File.join(ROOT, "tests/panics/test_panics.rb")
 
-  # What catches a panic: see ruby/panics.rs. In methods and functions magnus does.
+  # What catches a panic: see ruby/panics.rs. In methods and functions, magnus does.
   CATCHES = /\bpanics::catch\(/
 
-  # Functions without a catch, and why they cannot panic, or what comes of it.
+  # Functions without a catch, and why they cannot panic, or what a panic would do.
   HARMLESS = {
     "control/scheduler.rs mark" => "a panic ends the process, because an object that is not marked would be freed in use",
     "control/collectable_timeout.rs mark" => "as that of the scheduler",
@@ -29,7 +29,7 @@ class TestPanicPoints < ReactorTest
 
   def sources = Dir[File.join(SOURCES, "**/*.rs")].to_h { |path| [path.delete_prefix("#{SOURCES}/"), File.read(path)] }
 
-  # From the brace (or parenthesis) at or after the place to the one that ends it.
+  # From the brace (or parenthesis) at or after the place to the matching one.
   def block(text, place, opening = "{", closing = "}")
     start = text.index(opening, place)
     depth = 0

@@ -47,11 +47,11 @@ class TestPatches < ReactorTest
       changed.map { |(place, name), method| [label(place, name), method.owner.to_s] } + gone.map { |place, name| [label(place, name), "gone"] }
     end
 
-    # Classes that are loaded by the block are not patches, so they are not compared.
+    # Classes loaded by the block are not patches, so they are not compared.
     def report(&block) = puts(JSON.generate(changes(&block).sort))
   RUBY
 
-  # The rows of these moments in the same form.
+  # The rows of these moments, in the same form.
   def declared(*moments)
     rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
     rows.each_with_object({}) { |patch, found|
@@ -77,7 +77,7 @@ class TestPatches < ReactorTest
 
   PATCHED_TIMEOUT = ["Timeout#timeout", "Timeout.timeout"].freeze
 
-  # Libraries of both kinds, whatever this Ruby's own is.
+  # Libraries of both kinds, regardless of this Ruby's own.
   LIBRARIES = {
     "Timeout::Error" => "Fiber.current_scheduler.timeout_after(seconds, Timeout::Error, message, &block)",
     "an exception of its own" => "Timeout::Error.handle_timeout(message) { |own| Fiber.current_scheduler.timeout_after(seconds, own, message, &block) }",

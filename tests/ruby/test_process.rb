@@ -25,7 +25,7 @@ class TestProcess < ReactorTest
     assert_equal %i[other child], log
   end
 
-  # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
+  # In a separate process, because fork(2) copies the list of all stacks left by fibers of other tests.
   def test_children_run_concurrently
     said = child_says(<<~'RUBY').lines(chomp: true)
       said = {}
@@ -45,7 +45,7 @@ class TestProcess < ReactorTest
     assert_equal [Array.new(8) { |i| "#{i}\n" }.inspect, "8"], said
   end
 
-  # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
+  # In a separate process, because fork(2) copies the list of all stacks left by fibers of other tests.
   def test_each_status_reaches_its_waiter
     out = child_says(<<~'RUBY')
       most, wrong = 0, []
@@ -229,7 +229,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  # With SIGCHLD ignored there are no zombies and no statuses.
+  # When SIGCHLD is ignored, there are no zombies and no statuses.
   def test_children_with_sigchld_ignored
     code = <<~RUBY
       trap(:CHLD, "IGNORE")

@@ -4,7 +4,7 @@ require_relative "helper"
 require_relative "group_trees"
 require "reactor/testing"
 
-# Random trees of groups end as a model says.
+# Random trees of groups end as the model predicts.
 #
 #   SEED=123 ruby -Ilib tests/ruby/test_property.rb    the same decisions again
 #   REACTOR_LONG=1 …                                   2000 trees

@@ -12,7 +12,7 @@ rescue LoadError
   nil # without Rack nobody watches the applications
 end
 
-# Reactor::Rack, asked by Net::HTTP, and by clients that break the protocol or are slow; each application is watched by Rack::Lint.
+# Reactor::Rack with Net::HTTP, and with clients that violate the protocol or are slow. Rack::Lint checks each application.
 class TestRack < ReactorTest
   HOST = "Host: localhost\r\n"
   def self.ok = [200, { "content-type" => "text/plain", "content-length" => "2" }, ["ok"]]
@@ -33,7 +33,7 @@ class TestRack < ReactorTest
     log.string
   end
 
-  # What the server answers to these bytes, until it closes the connection.
+  # The server's response to these bytes, until it closes the connection.
   def raw(port, *bytes, ends: false)
     socket = TCPSocket.new("127.0.0.1", port)
     bytes.each { |part| socket.write(part) }
@@ -50,7 +50,7 @@ class TestRack < ReactorTest
 
   def get(path = "/", more = "") = "GET #{path} HTTP/1.1\r\n#{HOST}#{more}\r\n"
 
-  # One answer of a connection that is kept.
+  # One response on a kept-alive connection.
   def answer(socket)
     head = +""
     head << socket.gets until head.end_with?("\r\n\r\n")
@@ -355,7 +355,7 @@ class TestRack < ReactorTest
     assert_equal "", words.string
   end
 
-  # What follows a bad chunk must not become a request, whatever the application makes of the error.
+  # What follows a bad chunk must not become a request, whatever the application does with the error.
   def test_after_a_bad_body_the_connection_ends
     serve(->(env) { (env["rack.input"].read rescue "rescued").then { |body| [200, { "content-length" => body.bytesize.to_s }, [body]] } }) do |port|
       ["3\nabc\r\n0\r\n\r\n", "3;a\nabc\r\n0\r\n\r\n", "zz\r\n0\r\n\r\n", "zz\r\n3\r\nabc\r\n0\r\n\r\n", "0x3\r\n", "3;\rx\r\nabc\r\n0\r\n\r\n",
@@ -482,7 +482,7 @@ class TestRack < ReactorTest
     end
   end
 
-  # Of a backend that breaks off, for example: it is not the client that has gone.
+  # Comes from a backend that breaks off, for example: the client has not gone.
   def test_an_error_of_the_application_is_none_of_the_client
     [EOFError, Errno::EPIPE, Errno::ECONNRESET, IO::TimeoutError].each do |error|
       words = serve(->(_) { [200, {}, ->(stream) { stream.write("part"); raise error, "of a backend" }] }, lint: false) do |port|
@@ -498,7 +498,7 @@ class TestRack < ReactorTest
     assert_equal "", words, "a client that has gone is no error"
   end
 
-  # An answer that was under way when the end began.
+  # A response that was in progress when the shutdown began.
   def test_the_end_is_announced_by_each_answer_or_the_connection_rests_for_the_grace
     entered, go = Queue.new, Queue.new
     app = lambda do |env|

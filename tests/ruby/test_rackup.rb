@@ -4,7 +4,7 @@ require_relative "helper"
 require "net/http"
 require "tmpdir"
 
-# `rackup -s reactor`: workers, signals and replacements, asked from outside.
+# `rackup -s reactor`: workers, signals and replacements, tested from outside.
 class TestRackup < ReactorTest
   def setup
     super
@@ -21,7 +21,7 @@ class TestRackup < ReactorTest
     }
   RUBY
 
-  # Yields the port and the pid of a server; returns its exit status and what it has written.
+  # Yields the port and the PID of a server; returns its exit status and its output.
   def rackup(*options, signal: :TERM)
     Dir.mktmpdir do |folder|
       config = File.join(folder, "config.ru")

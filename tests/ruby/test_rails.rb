@@ -7,7 +7,7 @@ require "net/http"
 
 # examples/rails: a Rails application on PostgreSQL, served by Puma, by Async and by Reactor::Rack.
 class TestRails < ReactorTest
-  # A server with the application in a process of its own.
+  # A server with the application in a separate process.
   class RailsServer < RealServer
     PROGRAM = "ruby"
     APPLICATION = File.join(ReactorTest::ROOT, "examples/rails/config.ru")
@@ -22,7 +22,7 @@ class TestRails < ReactorTest
     def initialize(name, database, upstream)
       super()
       @name = name
-      # A connection for each of the two queries of a page, and the one of the migration.
+      # One connection for each of the two queries of a page, and one for the migration.
       @environment = { "DATABASE_URL" => "postgresql://tester@127.0.0.1:#{database}/postgres?pool=3", "UPSTREAM" => "http://127.0.0.1:#{upstream}/" }
     end
 
@@ -31,7 +31,7 @@ class TestRails < ReactorTest
     def command = ["env", *@environment.map { |name, value| "#{name}=#{value}" }, *COMMANDS.fetch(@name).call(port)]
   end
 
-  # A service whose answers the test gives.
+  # A service whose responses the test provides.
   class Upstream
     def initialize
       @listener = TCPServer.new("127.0.0.1", 0)
@@ -43,7 +43,7 @@ class TestRails < ReactorTest
 
     def until_asked(seconds) = @asked.pop(timeout: seconds)
 
-    # Answers one request, also one that comes later.
+    # Answers one request, even one that comes later.
     def answer = @answers << "ok"
 
     def close
@@ -62,10 +62,11 @@ class TestRails < ReactorTest
     end
   end
 
-  # Pages one after another, which would use up the connections if one were not given back.
+  # Loads pages one after another, which would use up the connections if any were not returned.
   PAGES = 12
 
-  # Whether these gems are there for this Ruby. CI does not install Rails: tests are defined for what is installed (bin/setup --rails).
+  # Whether these gems exist for this Ruby. CI does not install Rails: tests are defined only for installed gems (bin/setup
+  # --rails).
   def self.installed?(*names)
     names.each { |name| gem name }
     require "pg"
@@ -74,7 +75,7 @@ class TestRails < ReactorTest
     false
   end
 
-  # Defines the test of a server that needs these gems beside Rails.
+  # Defines the test of a server that needs these gems in addition to Rails.
   def self.test(name, *gems, &block)
     return unless installed?("rails", "pg", *gems)
 
@@ -180,7 +181,7 @@ class TestRails < ReactorTest
 
   def visit(port) = Net::HTTP.post(URI("http://127.0.0.1:#{port}/visits"), "", "content-type" => "text/plain")
 
-  # Both queries of the page wait for a lock, and the service answers last. So none ends before all have begun.
+  # Both queries of the page wait for a lock, and the service responds last. So none ends before all have begun.
   def check_pages(port, way)
     @upstream.answer
     assert_equal [0, nil, "ok"], JSON.parse(get(port, "/page/#{way}").body) # Rails has read the columns of the table now
@@ -219,7 +220,7 @@ class TestRails < ReactorTest
 
   IDENTIFIER = { channel: "VisitsChannel" }.to_json
 
-  # Action Cable, by a client of its own.
+  # Action Cable, with a minimal client.
   def check_cable(port)
     socket = TCPSocket.new("127.0.0.1", port)
     socket.timeout = TEST_TIMEOUT
@@ -236,7 +237,7 @@ class TestRails < ReactorTest
     socket&.close
   end
 
-  # The next message for which the block holds.
+  # The next message for which the block is true.
   def cable_message(socket)
     loop do
       _, length = socket.read(2).unpack("CC")

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "tempfile"
 
-# An IO that gets another file, or loses one half, while fibers wait for it. Expected values come from threads.
+# An IO that is reopened, or loses one half, while fibers wait for it. Expected values come from threads.
 class TestReopen < ReactorTest
   # Longer than the idle time after which the registry first re-arms a wait.
   LOOKED_AT = 0.25
@@ -16,7 +16,7 @@ class TestReopen < ReactorTest
     wait_readable: ->(io) { io.wait_readable.equal?(io) }
   }.freeze
 
-  # The outcome of an operation that has been waiting for a while when the block comes.
+  # The outcome of an operation that has been waiting for a while when the block runs.
   def by_a_thread(operation)
     run_plain do
       thread = Thread.new { outcome(&operation) }
@@ -180,13 +180,13 @@ class TestReopen < ReactorTest
     end
   end
 
-  # A thread is left in the read until the process writes, and then gets EBADF.
+  # A thread remains in the read until the process writes, and then gets EBADF.
   def test_closing_the_reading_half_of_a_process_raises_in_its_reader
     found = by_a_fiber(-> { (@process = track(IO.popen("cat", "r+"))).readpartial(1) }) { @process.close_read }
     assert_equal [:raised, IOError], found
   end
 
-  # The object that writes for it is not the one that is closed.
+  # The object that writes is not the one being closed.
   def test_closing_a_process_raises_in_its_writer
     plain, ours = both do |way|
       process = track(IO.popen("sleep 1", "r+"))

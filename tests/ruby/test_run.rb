@@ -2,9 +2,9 @@
 
 require_relative "helper"
 
-# Reactor.run: a block with a scheduler of its own. It has ended afterwards, whatever has ended the block.
+# Reactor.run: a block with its own scheduler, which is closed afterwards, whatever has ended the block.
 class TestRun < ReactorTest
-  # Runs the block on a thread of its own, and checks that the thread has no scheduler afterwards.
+  # Runs the block on a new thread, and checks that the thread has no scheduler afterwards.
   def on_a_thread(&block)
     before = descriptors
     left = :unknown

@@ -78,7 +78,7 @@ class TestRunner < ReactorTest
     assert_includes @details, "process #{hung.pid}"
   end
 
-  # Answers of a limit of 20 s at each second, while its process runs the given share of the time.
+  # The results of a limit of 20 s, second by second, while its process runs for the given share of the time.
   def answers_of_limit(share, at_work: false)
     time = 0
     limit = TimeLimit.allocate
@@ -94,7 +94,7 @@ class TestRunner < ReactorTest
     assert_equal [21, most, most], [answers_of_limit(0), answers_of_limit(1), answers_of_limit(0, at_work: true)].map { |answers| answers.index(true) }
   end
 
-  # A busy machine lets this process wait between its last question and the end of the time.
+  # On a busy machine, this process may have to wait between its last check and the end of the limit.
   def test_what_happened_just_before_the_limit_has_happened_in_time
     answers = [nil, :done]
     assert_equal :done, TimeLimit.new(0).until { answers.shift }

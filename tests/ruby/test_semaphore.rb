@@ -50,7 +50,7 @@ class TestSemaphore < ReactorTest
     end
   end
 
-  # One that waits is ended before, with or after it is handed a permit; the other one gets it.
+  # A waiting fiber is ended before, with or after it is handed a permit; the other one gets the permit.
   ENDS = {
     cancel: ->(task, _) { task.cancel },
     kill: ->(_, fiber) { fiber.kill },

@@ -4,9 +4,9 @@ require_relative "helper"
 ReactorTest.optional "openssl"
 require "tmpdir"
 
-# Reactor::Server: a connection has a fiber while it is busy, and none while it rests.
+# Reactor::Server: a connection has a fiber while it is busy, and none while it is idle.
 class TestServer < ReactorTest
-  # A line is answered in capitals. "bye" is the last one.
+  # Answers each line in capitals. "bye" is the last one.
   UPCASE = lambda do |socket|
     line = socket.gets
     socket.write(line.upcase) if line
@@ -34,7 +34,7 @@ class TestServer < ReactorTest
     socket.gets
   end
 
-  # Until all connections rest: the fiber that asks is the only one.
+  # Waits until all connections are idle: the calling fiber is the only one.
   def until_resting(scheduler, connections)
     assert eventually { scheduler.live == 1 && scheduler.stats[:watchers] == connections + 1 }, scheduler.dump
   end
@@ -75,7 +75,7 @@ class TestServer < ReactorTest
     end
   end
 
-  # @return [Array<Hash>] the storage that each request has found; the second and the third are of one connection
+  # @return [Array<Hash>] the storage seen by each request; the second and the third use the same connection
   def storages_of_four_requests(scheduler, linger)
     seen = []
     answer = lambda do |socket|
@@ -100,8 +100,8 @@ class TestServer < ReactorTest
     seen
   end
 
-  # The fiber of a request lets the server accept the next connection, as the limit is 1; it lingers for the next request of its own; and
-  # it begins the watch for it.
+  # The fiber of a request lets the server accept the next connection, because the limit is 1; it lingers for its own next
+  # request; and it starts the watcher for that.
   def test_no_request_sees_the_storage_of_another_one
     [3600, 0].each do |linger|
       run_scheduler { |scheduler| assert_equal [{ of_server: :own }] * 4, storages_of_four_requests(scheduler, linger), "linger: #{linger}" }
@@ -202,7 +202,7 @@ class TestServer < ReactorTest
     result
   end
 
-  # The server has had no chance to see it.
+  # The server has had no chance to notice.
   def test_a_graceful_end_answers_what_has_come
     run_scheduler do |scheduler|
       listening = listener
@@ -354,7 +354,7 @@ class TestServer < ReactorTest
     refute_includes err, "vanished"
   end
 
-  # No fiber of theirs could.
+  # None of their fibers could.
   def test_connections_at_rest_are_closed_if_the_scheduler_cancels_its_fibers
     accepted = []
     listening = listener
@@ -407,7 +407,7 @@ class TestServer < ReactorTest
     end
   end
 
-  # The event of the request came while nothing waited for it.
+  # The event of the request came while nothing was waiting for it.
   def test_after_a_request_that_came_during_the_answer_the_fiber_does_not_park
     skip "the portable scheduler registers nothing" if select_backend?
 
@@ -485,7 +485,7 @@ class TestServer < ReactorTest
     end
   end
 
-  # They were found when the first connection came: accepting ended.
+  # Accepting ended here: they were found when the first connection came.
   def test_bad_options_are_refused_before_the_server_accepts
     run_scheduler do
       assert_raises(ArgumentError) { Reactor::Server.new(listener) }

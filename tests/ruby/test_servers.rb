@@ -9,7 +9,7 @@ require "openssl"
 class TestServers < ReactorTest
   COUNT = 100
 
-  # The reasons why libraries cannot be loaded. Each is tried once, because a failed attempt may have loaded a part.
+  # The reasons why libraries cannot be loaded. Each is tried once, because a failed attempt may have loaded part of it.
   MISSING = Hash.new do |known, library|
     known[library] = begin
       require library
@@ -125,7 +125,7 @@ class TestServers < ReactorTest
     end
   end
 
-  # Net::HTTP in a fiber, nginx as server and as proxy, and a server of the same thread behind it.
+  # Net::HTTP in a fiber, with nginx as server and as proxy, and a server on the same thread behind it.
   def test_https_with_nginx
     need server: NginxServer
     context = tls_context

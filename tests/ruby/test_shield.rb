@@ -5,7 +5,8 @@ require "reactor/testing"
 
 # Reactor.shield: what would end the block early takes effect when the block has ended.
 class TestShield < ReactorTest
-  # Each holds a block in which a shield is entered, and ends it from outside while that waits. They raise what the block would.
+  # Each runs a block in which a shield is entered, and ends the block from outside while it waits. They raise what the block
+  # would.
   ENDINGS = {
     cancel: lambda { |block|
       task = nil
@@ -40,7 +41,7 @@ class TestShield < ReactorTest
         ensure
           log << :ensured
         end
-        # Virtual, so that the ending comes in the middle.
+        # In virtual time, so that the end comes while it waits.
         Reactor::Testing.virtual_time { assert_equal :cancelled, ending.call(critical), wait }
         assert_equal %i[before done ensured], log, wait
       end
@@ -220,7 +221,7 @@ class TestShield < ReactorTest
     assert_equal %i[timeout kill raise begun thread], log
   end
 
-  # A deadline that is so short that the shield has not begun tells nothing, so the next one is longer.
+  # A deadline too short for the shield to begin shows nothing, so the next one is longer.
   def test_without_a_scheduler_a_deadline_is_held_back
     log = []
     seconds = 0.001

@@ -5,13 +5,14 @@ ReactorTest.optional "openssl"
 require_relative "../simulation/bug"
 require_relative "../simulation/programs"
 
-# What the simulation finds, and what it does not: tests/simulation has the programs. tests/simulation/main.rb counts the seeds.
+# What the simulation finds, and what it does not: tests/simulation has the programs, and tests/simulation/main.rb counts the
+# seeds.
 class TestSimulatedPrograms < ReactorTest
   BACKEND_OF_SIMULATION = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
-  # Seeds of a mended twin, and of a program.
+  # Seeds of a corrected twin, and of a program.
   TWINS = 15
   PROGRAMS = BACKEND == :select ? 2 : 4
-  # Seeds that a planted defect may take; the rarest is in 1 of 30.
+  # Seeds that a planted bug may take; the rarest shows in 1 of 30.
   MOST = 400
 
   def setup

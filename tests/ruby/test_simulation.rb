@@ -5,10 +5,10 @@ require "net/http"
 require "open3"
 require "reactor/testing"
 
-# A world made from a seed: hosts, a network between them, faults.
+# A world made from a seed: hosts, a network, faults.
 class TestSimulation < ReactorTest
   SEEDS = (0...6)
-  # The one that is simulated instead of a backend that completes in an order of its own.
+  # The backend that is used instead of one whose order a seed does not determine.
   SIMULATED = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
 
   def setup
@@ -16,7 +16,7 @@ class TestSimulation < ReactorTest
     skip "no UNIX sockets" unless defined?(UNIXSocket) && UNIXSocket.respond_to?(:pair)
   end
 
-  # On a new thread; no descriptor may be left.
+  # Runs on a new thread; no descriptor may be left.
   def simulate(seed = 1, **options, &block)
     before = descriptors
     trace = run_plain { Reactor::Testing.simulate(seed: seed, backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
@@ -24,7 +24,8 @@ class TestSimulation < ReactorTest
     trace
   end
 
-  # One server, which runs the block with each connection, and one client; several seeds. What the client's block returns, for each seed.
+  # A server that runs the block for each connection, and a client, with several seeds. Returns the result of the client's block
+  # for each seed.
   def between(server, client, seeds: SEEDS, **link)
     seeds.map do |seed|
       answer = nil
@@ -91,7 +92,7 @@ class TestSimulation < ReactorTest
     assert_equal "10.0.0.1:49152", told.last
   end
 
-  # As Reactor::Rack and Ruby's own Socket.tcp_server_sockets make a listener, and others connect.
+  # In the way Reactor::Rack and Ruby's own Socket.tcp_server_sockets make a listener, and others connect.
   def test_plain_sockets
     simulate do |world|
       world.host("server") do
@@ -407,7 +408,7 @@ class TestSimulation < ReactorTest
     run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
   end
 
-  # Two fibers read the balance at the same moment, tell a server, and write it.
+  # Two fibers read the balance at the same time, tell a server, and write it.
   def lost_update(world)
     balance = 0
     world.link(drop: 0.2, latency: 0.1..2)
@@ -466,7 +467,7 @@ class TestSimulation < ReactorTest
     run_scheduler { assert_raises(RuntimeError) { Reactor::Testing.simulate(seed: 1) { nil } } }
   end
 
-  # What is patched stands in the guide.
+  # The guide lists everything that is patched.
   def test_the_guide_names_every_patch
     rows = Reactor::Testing.const_get(:Simulation).const_get(:ROWS)
     text = File.read(File.join(ROOT, "docs/patches.md"))

@@ -26,7 +26,7 @@ class TestSleep < ReactorTest
     end
   end
 
-  # In virtual time the deadlines are really equal.
+  # In virtual time the deadlines are exactly equal.
   def test_sleeps_with_equal_deadlines_end_in_order_of_arrival
     log = []
     run_plain do

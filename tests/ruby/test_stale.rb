@@ -145,7 +145,7 @@ class TestStale < ReactorTest
           log << :closed
         end
       end
-      # Without a scheduler, because a write to a pipe may wait on Windows, and then the first reader is woken alone.
+      # Without a scheduler, because a write to a pipe may wait on Windows, which would wake the first reader alone.
       Fiber.schedule { Fiber.new(blocking: true) { pairs.each { |_, w| w << "x" } }.resume }
     end
     assert_equal 2, log.size

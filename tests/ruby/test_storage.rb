@@ -5,7 +5,7 @@ require "reactor/rack"
 
 # Which code sees which fiber storage: the table of docs/errors.md. Each sees a copy of its caller's, and nobody else's.
 class TestStorage < ReactorTest
-  # Ways to run a block elsewhere. Each is given the block, and returns when that has run.
+  # Ways to run a block elsewhere. Each is given the block, and returns when it has run.
   WAYS = {
     "Fiber.schedule" => ->(test, seen) { Fiber.schedule { sleep 0; test.call; seen << true } },
     "a task of a group" => ->(test, seen) { Reactor.group { |group| group.async { sleep 0; test.call } }; seen << true },
@@ -109,7 +109,7 @@ class TestStorage < ReactorTest
     end
   end
 
-  # A tracing context that a fiber is to have is handed to it, or stands in fiber storage as a value that never changes.
+  # A tracing context for a fiber is passed to it, or kept in fiber storage as a value that never changes.
   def test_a_tracing_context_is_handed_on_and_not_leaked
     seen = {}
     run_plain do

@@ -63,7 +63,7 @@ class TestTerminal < ReactorTest
     end
   end
 
-  # With both a number of bytes and a time, the time runs from byte to byte. Each byte is written when the reader waits for it.
+  # With both a minimum and a time, the time runs from byte to byte. Each byte is written when the reader waits for it.
   def test_a_read_with_a_time_between_bytes_stops_no_other_fiber_and_gets_all_bytes
     plain = run_plain do
       @master << "abc"
@@ -98,7 +98,7 @@ class TestTerminal < ReactorTest
     end
   end
 
-  # The master answers with the settings of the other end.
+  # The master returns the settings of the other end.
   def test_the_master_of_a_terminal_whose_reads_end_at_once_is_waited_for
     [0, 0.1].each do |time|
       got = nil

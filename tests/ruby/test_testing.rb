@@ -75,7 +75,7 @@ class TestTesting < ReactorTest
     assert_equal %i[starts started], log
   end
 
-  # In real time a poll follows a fiber that has run for half a millisecond, and finds what is readable by then.
+  # In real time, a fiber that has run for half a millisecond is followed by a poll, which finds what is readable by then.
   def test_the_order_does_not_depend_on_how_long_a_fiber_computes
     orders = [0, 0.003].map do |seconds|
       log = []
@@ -198,7 +198,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  # A child needs real time: `settle` seconds by default, more inside of `hold`.
+  # A child needs real time: `settle` seconds by default, more in `hold`.
   def test_children_and_threads_take_real_time
     virtual(settle: TEST_TIMEOUT) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
@@ -269,7 +269,7 @@ class TestTesting < ReactorTest
     assert_nil Fiber.scheduler
   end
 
-  # Sleepers of the same moment, fibers that an unlock or a poll wakes, and fibers that yield.
+  # Sleepers that are due at the same time, fibers woken by an unlock or a poll, and fibers that yield.
   def shuffled(seed)
     log = []
     virtual(settle: 0) do

@@ -9,7 +9,7 @@ class TestTimeSlice < ReactorTest
   SPENT = 0.001
   TIMES = 8
 
-  # What passes through a hook or a patch on every Ruby, and what Ruby offers to a scheduler from 3.4 on.
+  # Operations that pass through a hook or a patch on every Ruby, and those that Ruby offers to a scheduler from 3.4 on.
   OPERATIONS = {
     new_and_close: ->(path, _) { File.new(path).close },
     open: ->(path, _) { File.open(path, "a") { |file| file.write("x") } },
@@ -72,7 +72,7 @@ class TestTimeSlice < ReactorTest
     end
   end
 
-  # The clock is asked only once in 16 transfers, because it costs more than a small transfer.
+  # The clock is read only once per 16 transfers, because reading it costs more than a small transfer.
   def test_a_fiber_yields_within_16_transfers_of_a_stream
     [pair, pipe.reverse].each do |writing, reading|
       silent = turns_without_another_fiber(40) { writing.syswrite("x"); reading.sysread(1) }
@@ -103,8 +103,8 @@ class TestTimeSlice < ReactorTest
     assert_equal [0, 0, 0, 1, 1, 1], log
   end
 
-  # Runs the operation, each time after the time slice has been spent; which of the times no other ready fiber ran. The first
-  # time is not counted: an operation that is new may run on a worker, and the other fiber begins.
+  # Runs the operation repeatedly, each time after the time slice was spent. Returns the rounds in which no other ready fiber ran.
+  # The first round is not counted: a new operation may run on a worker while the other fiber begins.
   def turns_without_another_fiber(times)
     counts = []
     run_scheduler do |scheduler|
@@ -118,7 +118,8 @@ class TestTimeSlice < ReactorTest
     (1..times).select { |time| counts[time] == counts[time - 1] }
   end
 
-  # The processor time of a thread is never ahead of the real time, and no virtual time stops it. (That of Windows' processes comes in ticks.)
+  # A thread's processor time is never ahead of real time, and virtual time does not stop it. (On Windows, that of processes
+  # advances in ticks.)
   def spend_slice
     limit = thread_cpu + SPENT
     nil until thread_cpu > limit

@@ -84,7 +84,7 @@ class TestTimeout < ReactorTest
     assert_raises(NoMethodError) { Class.new { include Timeout }.new.timeout(1) { nil } }
   end
 
-  # Each gets the arguments of two timeouts, and a log of what is raised where the inner block waits.
+  # Each is given the arguments of two timeouts, and a log of what is raised where the inner block waits.
   NESTED = {
     "in one fiber" => lambda do |outer, inner, log|
       Timeout.timeout(*outer) { Timeout.timeout(*inner) { compute_until_due; 2.times { log_raised(log) } } }
@@ -108,7 +108,7 @@ class TestTimeout < ReactorTest
     log << error.message
   end
 
-  # Timeouts that end in the order in which they began leave their places to the next ones in the opposite order.
+  # Timeouts that end in the order in which they began free their slots for the next ones in the opposite order.
   def end_timeouts_in_order(count)
     queues = Array.new(count) { Queue.new }
     queues.each { |queue| Fiber.schedule { Timeout.timeout(TEST_TIMEOUT) { queue.pop } } }
@@ -253,7 +253,7 @@ class TestTimeout < ReactorTest
     assert_equal expected, got
   end
 
-  # Runs the block in a fiber, in virtual time: a limit is over only when no fiber can run, however slow the machine is.
+  # Runs the block in a fiber, in virtual time: a limit elapses only when no fiber can run, however slow the machine is.
   def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
 
   def test_the_timeout_of_a_suspended_enumerator_whose_owner_has_ended_is_raised_nowhere

@@ -9,7 +9,7 @@ require "reactor/observe/observer"
 require "reactor/top"
 require "tmpdir"
 
-# Reactor.observe, and the executable reactor-top: in a real terminal, and for scripts.
+# Reactor.observe and the executable reactor-top, in a real terminal and in scripts.
 class TestTop < ReactorTest
   TOP = File.join(ROOT, "exe/reactor-top")
 
@@ -34,7 +34,7 @@ class TestTop < ReactorTest
     sleep 0.001 until Reactor.const_get(:Schedulers).list.sum { |scheduler| scheduler.stats[:parked] } >= 6
   RUBY
 
-  # Runs the code in a child that is observed, and then the block with its process id. The child is killed afterwards.
+  # Runs the code in an observed child, then the block with its PID. The child is killed afterwards.
   def observed(code = SCHEDULERS)
     run_child("Reactor.observe\n#{code}\nputs 'ready'\nThread.stop while true", env: env) do |pid, until_line|
       until_line.("ready")
@@ -117,7 +117,7 @@ class TestTop < ReactorTest
     end
   end
 
-  # The collections that they cause mark the stacks of all fibers.
+  # The collections that snapshots cause mark the stacks of all fibers.
   def test_a_look_makes_no_more_objects_if_fibers_stand_deeper
     skip "the portable scheduler's own frames are looked through" if BACKEND == :select
     run_scheduler do
@@ -140,7 +140,7 @@ class TestTop < ReactorTest
     GC.stat(:total_allocated_objects) - before
   end
 
-  # The answer of this process, with one scheduler.
+  # The snapshot of this process, with one scheduler.
   def document
     answer = nil
     run_scheduler do |scheduler|
@@ -294,7 +294,7 @@ class TestTop < ReactorTest
       Process.kill(:WINCH, @pid)
     end
 
-    # Reads until the text has come.
+    # Reads until the text has appeared.
     def expect(pattern)
       limit = TimeLimit.new(TestTop::TEST_TIMEOUT)
       until @text.scrub("").match?(pattern) # a read may end within a character
@@ -306,7 +306,7 @@ class TestTop < ReactorTest
       self
     end
 
-    # What is drawn after the last text that was read.
+    # What was drawn after the last text that was read.
     def afresh
       @text << @master.read_nonblock(65_536).force_encoding(Encoding::UTF_8) while @master.wait_readable(0)
       @text.clear

@@ -33,7 +33,7 @@ class TestTrap < ReactorTest
         super
       end
     end
-    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits, or is about to.
+    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits or is about to wait.
     Reactor::PortableScheduler.prepend(Module.new do
       def io_wait(...)
         signal_in("before the wait")
@@ -81,17 +81,18 @@ class TestTrap < ReactorTest
     signaller.join
   RUBY
 
-  # The handler ran once, and in the fiber that waited; then the value, whether it took 0.3 s, and the calls of `block`.
+  # The handler ran once, in the fiber that waited. Then come the value, whether it took 0.3 s, and the calls of `block`.
   def after_a_signal_in(wait, handler:, outside: nil)
     handled, value, long, blocks = child_says(SCRIPT, *[wait, handler, outside].compact).chomp.split("|")
     assert_equal "true", handled, "the handler did not run in the fiber that waits" unless select_backend?
     [value, long, blocks.to_i]
   end
 
-  # On select a handler waits as without a scheduler if it has interrupted a wait, and as any code if it has interrupted code.
+  # On select, a handler that has interrupted a wait waits as without a scheduler. One that has interrupted code waits like any
+  # code.
   def needs_nested_waits = (skip "the portable scheduler has one wait for each fiber" if select_backend?)
 
-  # On select the handler runs in a fiber of its own, unless the signal comes outside of IO.select.
+  # On select, the handler runs in a separate fiber, unless the signal comes outside IO.select.
   def in_its_fiber(wait) = select_backend? ? "in Ruby: #{wait}" : wait
 
   def test_a_trap_handler_that_waits_does_not_end_a_wait_with_a_limit
@@ -114,7 +115,7 @@ class TestTrap < ReactorTest
                  after_a_signal_in("sleep(0.3) && true", handler: "$inner.pop", outside: "$inner << 1").first(2)
   end
 
-  # The clock stands until the handler has ended, so nothing else ends the sleep before.
+  # The clock stands still until the handler has ended, so nothing else ends the sleep earlier.
   def test_a_trap_handler_that_joins_a_thread_or_waits_for_any_child_does_not_end_the_sleep_that_it_interrupts
     joins = "Thread.new { $inner.pop }.join", "$inner << 1"
     waits = "spawn(*shell('read a; true'), in: $reading); Process.wait(-1)", "$writing.puts(1)"
@@ -145,10 +146,10 @@ class TestTrap < ReactorTest
 
   def test_an_io_that_is_closed_while_a_trap_handler_waits_ends_the_wait_for_it
     wait = "begin; $reading.read(1); rescue IOError; 1; end"
-    # From Ruby 4.0 on, close waits until the fiber has left, and so for the handler.
+    # From Ruby 4.0 on, close waits until the fiber has left, and thus for the handler.
     close = "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?; $inner << 1; closer.join"
     assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: close).first
-    # The loop goes on meanwhile, with its timers.
+    # Meanwhile the loop continues, with its timers.
     assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: "$inner.pop; sleep 0.01", outside: close).first
   end
 
@@ -196,7 +197,7 @@ class TestTrap < ReactorTest
     end
   end
 
-  # The root fiber polls, and it gets control when the last fiber ends.
+  # The root fiber polls, and gets control when the last fiber ends.
   def test_a_trap_handler_that_waits_for_an_enumerator_ends_even_if_all_fibers_have_ended
     needs_nested_waits
     said = child_says(<<~'RUBY')
@@ -270,8 +271,8 @@ class TestTrap < ReactorTest
     assert_equal "1", after_a_signal_in(wait, handler: handler).first
   end
 
-  # A handler may run as soon as the fiber has control again. It is called there by a TracePoint instead of a signal, so that it
-  # runs between these two instructions. The fiber that polls must not be taken for the one that has resumed this one.
+  # A handler may run as soon as the fiber has control again. A TracePoint instead of a signal calls it there, so that it runs
+  # between these two instructions. The polling fiber must not be taken for the one that has resumed this one.
   def test_a_trap_handler_that_waits_as_its_fiber_comes_back_from_a_poll_leaves_its_owner
     skip "only the portable scheduler polls in a fiber of its own" unless select_backend?
 
@@ -297,10 +298,10 @@ class TestTrap < ReactorTest
     assert_equal :raised, value
   end
 
-  # What a handler has a timeout around. The fiber of an Enumerator that is made there refuses locks as the handler itself does.
+  # What a handler runs in a timeout. The fiber of an Enumerator that is made there refuses locks, like the handler itself.
   HANDLERS_OWN = ["sleep 1", "Enumerator.new { |_| sleep 1 }.next", "Enumerator.new { |_| Timeout.timeout(60) { sleep 1 } }.next"].freeze
 
-  # The signal comes while the fiber runs Ruby code of the program's. The handler waits twice.
+  # The signal comes while the fiber runs the program's Ruby code. The handler waits twice.
   def test_a_timeout_around_code_that_a_trap_handler_interrupts_does_not_end_the_handlers_waits
     needs_nested_waits
     signal = "Process.kill(:USR1, Process.pid)"
@@ -338,7 +339,7 @@ class TestTrap < ReactorTest
         error.class
       end
     end
-    # However long the machine takes, the limit is not over before the finalizer waits.
+    # However long the machine takes, the limit does not elapse before the finalizer waits.
     Reactor::Testing.virtual_time do
       each_waits.each do |waits|
         $waits, $slept = waits, nil
@@ -351,7 +352,7 @@ class TestTrap < ReactorTest
     end
   RUBY
 
-  # @param waits [Hash] what the finalizer does => what its value is
+  # @param waits [Hash] what the finalizer does => its value
   def assert_raised_after_finalizer(waits)
     needs_nested_waits
     found = child_says(FINALIZER_SCRIPT, *waits.keys).lines
@@ -377,7 +378,7 @@ class TestTrap < ReactorTest
     )
   end
 
-  # What the fiber of the timeout waits for is an Enumerator that the finalizer has resumed, and that may have timeouts of its own.
+  # The timeout's fiber waits for an Enumerator that the finalizer has resumed and that may have timeouts of its own.
   def test_a_timeout_that_fires_while_a_finalizer_waits_for_an_enumerator_is_raised_after_it
     waits = {
       "Enumerator.new { |y| y << 2.times { sleep 0.2 } }.next" => "2",
@@ -391,7 +392,7 @@ class TestTrap < ReactorTest
     assert_raised_after_finalizer(waits)
   end
 
-  # The first signal comes while the fiber runs; then comes `after`. The next one comes while the loop sleeps.
+  # The first signal comes while the fiber runs; then comes `after`. The next signal comes while the loop sleeps.
   TWO_SIGNALS = <<~'RUBY'
     handler, after = ARGV
     $queue = Thread::Queue.new
@@ -438,7 +439,7 @@ class TestTrap < ReactorTest
     end
   end
 
-  # The fiber that the handler has interrupted may have the turn that the handler would wait for.
+  # The fiber interrupted by the handler may have the turn that the handler would wait for.
   def test_a_trap_handler_in_the_middle_of_a_wait_for_any_child_waits_for_any_child
     pids = "pids = [spawn(*shell('read a; true'), in: $reading), spawn(*shell('read a; true'), in: $reading)]"
     handler = "$writing.puts(1); $first = Process.wait(-1); $writing.puts(2)"

@@ -103,7 +103,7 @@ class TestTypes < ReactorTest
 
   def signed_name(klass) = klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}"
 
-  # A native method has its documentation in the portable scheduler, or it is a hook, or private. Members of a Data have no place.
+  # A native method is documented in the portable scheduler, or is a hook, or is private. Members of a Data have no location.
   def documented_private?(method)
     return PRIVATE_PLACES.include?(method.source_location) if method.source_location
     return false if method.owner < Data
@@ -129,7 +129,7 @@ class TestTypes < ReactorTest
     assert_equal [], missing
   end
 
-  # [type, class or module, its methods that have a signature, how to look one up], of all that is loaded
+  # [type, class or module, its methods with signatures, how to look one up], for everything loaded
   def signed_places
     builder.env.class_decls.keys.select { |type| type.to_s.start_with?("::Reactor") }.flat_map do |type|
       place = Object.const_get(type.to_s) if Object.const_defined?(type.to_s)
@@ -144,7 +144,7 @@ class TestTypes < ReactorTest
     signature.defs.any? { |each| each.defined_in == type || (each.defined_in.interface? && each.implemented_in == type) }
   end
 
-  # @return [Boolean] whether a method in Ruby takes the arguments of its signature, and no others
+  # @return [Boolean] whether a Ruby method takes exactly the arguments of its signature
   def fits?(method, signature)
     kinds = method.parameters.group_by(&:first).transform_values { |list| list.map(&:last) }
     return true if method.source_location.nil? || kinds.key?(:rest)

@@ -17,7 +17,7 @@ class TestVMFacts < ReactorTest
   WAITING = strings("WAITING").each_slice(2).map(&:last)
   TIMED_OUT = strings("TIMED_OUT")
 
-  # A scheduler that notes which method called each hook. Nothing is ever ready.
+  # A scheduler that records which method called each hook. Nothing is ever ready.
   class Witness
     attr_reader :callers
 
@@ -39,7 +39,7 @@ class TestVMFacts < ReactorTest
     end
   end
 
-  # @return [Array] the callers of the hooks, and what the block has raised
+  # @return [Array] the callers of the hooks, and the error of the block
   def witness(&block)
     Thread.new do
       error = nil
@@ -62,7 +62,7 @@ class TestVMFacts < ReactorTest
     writer&.close
   end
 
-  # Yields a thread when it is asleep.
+  # Yields a thread that is asleep.
   def with_sleeper(body, waker)
     thread = Thread.new(&body)
     Thread.pass until thread.stop?
@@ -106,7 +106,7 @@ class TestVMFacts < ReactorTest
       assert condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}"
     end
     with_sleeper(-> { lock.synchronize { lock.sleep } }, :wakeup.to_proc) do |thread|
-      # Labels have the class from Ruby 3.4 on; before, this cannot be told from Kernel#sleep.
+      # Labels have the class from Ruby 3.4 on. Before, this cannot be distinguished from Kernel#sleep.
       assert_equal RUBY_VERSION >= "3.4", condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}"
     end
     with_sleeper(-> { sleep }, :wakeup.to_proc) { |thread| refute condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}" }
@@ -127,8 +127,8 @@ class TestVMFacts < ReactorTest
     end
   end
 
-  # Methods of IO, written in C, that WAITING need not name: they wait for no bytes of a pipe, or write by `write`, or flush, or have
-  # hooks of their own. each_codepoint waits as each_char does, but by io_wait.
+  # IO methods written in C that WAITING need not list: they wait for no bytes of a pipe, write by `write`, flush, or have their
+  # own hooks. each_codepoint waits like each_char, but by io_wait.
   UNLISTED = %w[<< advise autoclose= autoclose? binmode binmode? close close_on_exec= close_on_exec? close_read close_write closed?
                 each_codepoint external_encoding fcntl fdatasync fileno fsync inspect internal_encoding ioctl isatty lineno lineno= path
                 pid pos pos= pread print printf putc puts pwrite reopen rewind seek set_encoding set_encoding_by_bom stat sync sync=
@@ -137,7 +137,7 @@ class TestVMFacts < ReactorTest
 
   def test_ruby_has_no_method_of_io_that_nobody_has_judged
     native = IO.instance_methods(false).map(&:to_s).select { |name| IO.instance_method(name).source_location.nil? }
-    # io/console, io/nonblock, io/wait and the like add methods, which a plain Ruby has not.
+    # io/console, io/nonblock, io/wait and the like add methods that plain Ruby does not have.
     plain = IO.popen([RbConfig.ruby, "--disable-gems", "-e", "puts IO.instance_methods(false)"], &:readlines).map(&:chomp)
     assert_empty (native & plain) - WAITING - UNLISTED, "WAITING: do these wait for a pipe? Then name them there, else in UNLISTED"
   end

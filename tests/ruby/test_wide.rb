@@ -5,7 +5,7 @@ require "stringio"
 require "tmpdir"
 require_relative "../conformance/wide/main"
 
-# bin/check conformance --wide itself, on a suite of a few tests: what differs is reported, and every process is ended.
+# bin/check conformance --wide itself, on a suite of a few tests: it reports what differs, and ends every process.
 class TestWide < ReactorTest
   # As much of CRuby's test library as the runner uses.
   LIBRARY = <<~'RUBY'
@@ -53,7 +53,7 @@ class TestWide < ReactorTest
   PLAIN = "Fiber.current.blocking?"
 
   # Runs a suite with these tests, by method name, and with these lines of known differences.
-  # @return [Array] whether it is as expected, and the report
+  # @return [Array] whether the result is as expected, and the report
   def wide(tests, known = [])
     Dir.mktmpdir do |folder|
       write(folder, "source/tool/test/init.rb", LIBRARY)

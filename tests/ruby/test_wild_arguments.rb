@@ -20,14 +20,14 @@ class TestWildArguments < ReactorTest
     "Socket.tcp" => ->(odd) { Socket.tcp("127.0.0.1", odd) }
   }.freeze
 
-  # Bytes from the network, say. They led to errors of Regexp and String: ArgumentError, Encoding::CompatibilityError.
+  # Bytes from the network, for example. They led to errors of Regexp and String: ArgumentError, Encoding::CompatibilityError.
   TEXTS = ["\xff", "\xff".b, "1".encode("UTF-16LE"), "\u3131".encode("UTF-16LE"), "\u4e2d", "1\xff", "1".b].freeze
 
   def test_services_and_families_of_any_encoding_are_those_of_plain_ruby
     assert_as_plain { CALLS.keys.product(TEXTS).to_h { |name, text| [[name, text], outcome { CALLS.fetch(name).call(text).class }] } }
   end
 
-  # On select the duration was looked at first.
+  # On select, the duration was checked first.
   def test_a_wait_for_an_io_that_is_not_open_is_an_io_error_whatever_its_duration
     shut = pipe.first.tap(&:close)
     waits = [shut, File.allocate].product([-2**64, Complex(1, 1), Float::NAN, nil, 0])
