@@ -47,7 +47,7 @@ module Reactor
     UNLOCKERS = ["'Thread::Mutex#sleep'", "'Thread::ConditionVariable#wait'"].freeze
     UNLOCKERS_WITHOUT_CLASS = ["`sleep'", "`wait'"].freeze
 
-    # Gives new fibers control on behalf of blocking ones. If a blocking fiber made the switch and there were no memory for the
+    # Gives control to new fibers on behalf of blocking ones. If a blocking fiber made the switch and there were no memory for the
     # new fiber's stack, the VM would count one blocking fiber too few, and no fiber of the thread would have a scheduler any
     # more. So a non-blocking fiber makes the switch. An interrupt ends this fiber, and is raised in the root fiber.
     class Starter
