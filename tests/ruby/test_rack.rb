@@ -594,7 +594,7 @@ class TestRack < ReactorTest
       serve(->(env) { [200, {}, [env["REMOTE_ADDR"]]] }, listener: track(UNIXServer.new(path))) do
         socket = UNIXSocket.new(path)
         socket.write(get("/", "Connection: close\r\n"))
-        assert_match(/\r\n\r\n9\r\n127.0.0.1\r\n/, socket.read)
+        assert_match(/\r\n\r\n(9\r\n)?127.0.0.1/, socket.read) # in a chunk, where there is Rack::Lint
         socket.close
       end
     end
