@@ -186,4 +186,16 @@ class TestLifecycle < ReactorTest
       log << :cleaned_up
     end
   end
+
+  # A suspended fiber keeps what its stack refers to, and that may be left from an earlier scheduler's fiber.
+  def test_a_closed_scheduler_keeps_no_fiber
+    require "objspace"
+    run_plain do
+      scheduler = Reactor::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule { sleep 0 }
+      scheduler.close
+      assert_empty ObjectSpace.reachable_objects_from(scheduler).grep(Fiber)
+    end
+  end
 end

@@ -112,6 +112,7 @@ module Reactor
       forbid_own_fibers
       cancel_watchers
       @closed = true
+      @poller = @next_poller = nil # as Lifecycle drops the starter
       @descriptors.close
       nil
     end

@@ -175,6 +175,7 @@ module Reactor
       shutdown
       Schedulers.unregister(self)
       @offload.stop
+      @starter = nil # its stack may still refer to an earlier scheduler, and that one's stack to one before it
     end
 
     # Ends the remaining fibers. A second signal cuts this short. Fibers whose ensure clauses wait for one another never end, and
