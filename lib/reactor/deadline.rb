@@ -6,11 +6,12 @@ require_relative "options"
 require_relative "scope"
 
 module Reactor
-  # The time of a block of {Reactor.deadline} is over. It is a StandardError, but is raised from there: no `rescue` in the block sees it.
+  # The time limit of a {Reactor.deadline} block has elapsed. This is a StandardError, but it is raised outside the block, so a
+  # `rescue` inside never sees it.
   class DeadlineExceeded < Timeout::Error
   end
 
-  # When a block has to end. It is in the storage of its fiber, so fibers and threads that are started there inherit it.
+  # The time limit of a block. It is kept in fiber storage, so fibers and threads started in the block inherit it.
   #
   # @api private
   class Deadline
@@ -26,10 +27,10 @@ module Reactor
         deadline
       end
 
-      # @return [Deadline, nil] the same, if it ends what the current fiber runs
+      # @return [Deadline, nil] the current one, if its end ends what the current fiber runs
       def here = current&.then { |deadline| deadline if deadline.here? }
 
-      # Runs the block with this one, or without any.
+      # Runs the block with this deadline, or without any.
       def with(deadline)
         outer = Fiber[KEY]
         Fiber[KEY] = deadline
@@ -41,17 +42,17 @@ module Reactor
       def without(&) = with(nil, &)
     end
 
-    # @return [Deadline, nil] the one around it
+    # @return [Deadline, nil] the deadline around this one
     attr_reader :outer
 
-    # @param seconds [Float] for the block
-    # @param block [Proc] the program's
-    # @param time [Float] on the monotonic clock
+    # @param seconds [Float] time limit of the block
+    # @param block [Proc] the program's block
+    # @param time [Float] end of the block on the monotonic clock
     def initialize(seconds, block, time = Clock.now + seconds)
       @seconds = seconds
       @place = block.source_location
       @outer = Deadline.current
-      @bound = !@outer.nil? && @outer.time <= time # by the outer one
+      @bound = !@outer.nil? && @outer.time <= time # whether the outer deadline is earlier
       @time = @bound ? @outer.time : time
       @fiber = Fiber.current
       @scheduler = Schedulers.current
@@ -61,28 +62,28 @@ module Reactor
     # @return [Boolean] whether its block has ended
     def ended? = @fiber.nil?
 
-    # @return [Float] seconds, at least 0
+    # @return [Float] seconds left, at least 0
     def left = Clock.left(@time, Clock.now).to_f
 
     # Runs the block in the current fiber.
     #
     # @raise [DeadlineExceeded]
     def run(&block)
-      return yield if @bound && @outer.here? && @outer.acts? # that one ends this block, too
+      return yield if @bound && @outer.here? && @outer.acts? # the outer one also ends this block
 
       Deadline.with(self) { interruptible(&block) }
     rescue Scope::Interruption => interruption
-      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer one's
+      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer one's interruption
 
       raise error, cause: nil
     ensure
       @fiber = nil
     end
 
-    # Leaves the block, if the time is over, and the caller is the block itself, without a scheduler.
+    # Leaves the block, without a scheduler, if the time limit has elapsed and the caller is the block itself.
     def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero?)
 
-    # Tells that it ends the current fiber, which is a task's of a group in its block.
+    # Records that this deadline ends the current fiber, which belongs to a task of a group in its block.
     def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)
 
     # @return [Boolean] whether its end ends what the current fiber runs
@@ -95,15 +96,16 @@ module Reactor
 
     attr_reader :time
 
-    # @return [Boolean] whether its limit works in the current fiber: not in a forked child, and that of a scheduler not in Fiber.blocking
+    # @return [Boolean] whether it works in the current fiber: none does in a forked child, and a scheduler's does not in
+    #   Fiber.blocking
     def acts? = @pid == Process.pid && @scheduler.equal?(Schedulers.current)
 
-    # @return [DeadlineExceeded] the same for all that this one ends, in several fibers
+    # @return [DeadlineExceeded] a single object for everything this deadline ends, in any fiber
     def error = @bound ? @outer.error : @error ||= DeadlineExceeded.new(message)
 
     private
 
-    def message = "the block was late after #{format("%g", @seconds)} s#{": #{@place.join(":")}" if @place}"
+    def message = "the block did not finish within #{format("%g", @seconds)} s#{": #{@place.join(":")}" if @place}"
 
     def interruptible
       if @scheduler
@@ -111,7 +113,7 @@ module Reactor
         @stop = scope.stop
         scope.run(left) { yield }
       else
-        own = Class.new(Scope::Interruption) # which a shield around this block does not hold back
+        own = Class.new(Scope::Interruption) # a class that no shield around this block delays
         @stop = own.new(-> { error })
         Thread.handle_interrupt(own => :immediate) { Timeout.timeout(left.clamp(Float::MIN, Durations::FAR), @stop) { yield } } # 0 would be no limit
       end
@@ -119,23 +121,23 @@ module Reactor
   end
 
   class << self
-    # Runs the block for so long at most: then it ends at the call in which it waits, as by Timeout.timeout, and no `rescue` in it sees
-    # that.
+    # Runs the block with a time limit: when it elapses, the block ends at the call in which it waits, as with Timeout.timeout,
+    # but no `rescue` in the block sees that.
     #
     #   Reactor.deadline(2) do
-    #     user = find(id)                       # a fiber or task that is started here inherits the deadline
-    #     Reactor.deadline(10) { render(user) } # has what is left of the 2 seconds
+    #     user = find(id)                       # fibers and tasks started here inherit the deadline
+    #     Reactor.deadline(10) { render(user) } # limited to what is left of the 2 seconds
     #   end
     #
-    # A deadline in the block, or in a task of a group in the block, leaves the end to this one, if it is later: the error is raised from
-    # here, and an inner `rescue DeadlineExceeded` does not see it. Another fiber that is started in the block may outlive it; while the
-    # block runs, deadlines in that fiber end no later than this one.
+    # If a deadline in the block, or in a task of a group in the block, is later than this one, it has no effect: the error is
+    # raised from here, and an inner `rescue DeadlineExceeded` does not see it. Other fibers started in the block may outlive it;
+    # while the block runs, deadlines in those fibers end no later than this one.
     #
-    # @param seconds [Numeric, nil] 0 or less: over at the first wait; nil: no limit of its own
+    # @param seconds [Numeric, nil] 0 or less: elapses at the first wait; nil: no additional limit
     # @return what the block returns
-    # @raise [DeadlineExceeded] the time is over; the message has the seconds, and where the block is
-    # @raise [ArgumentError] without a block
-    # @raise [TypeError] seconds is no number
+    # @raise [DeadlineExceeded] the time limit has elapsed; the message includes the seconds and the place of the block
+    # @raise [ArgumentError] no block given
+    # @raise [TypeError] seconds is not a number
     # @see Reactor.remaining
     # @see Reactor.shield
     def deadline(seconds, &block)
@@ -145,9 +147,10 @@ module Reactor
       seconds ? Deadline.new(seconds, block).run(&block) : yield
     end
 
-    # What is left until the {Reactor.deadline} of the current fiber, which it may have inherited: in a block of {Reactor.offload}, too.
+    # The time left until the {Reactor.deadline} of the current fiber, even one that it inherited, for example in a block of
+    # {Reactor.offload}.
     #
-    # @return [Float, nil] seconds, at least 0; nil without a deadline, and in a {Reactor.shield}
+    # @return [Float, nil] seconds, at least 0; nil without a deadline and in {Reactor.shield}
     def remaining = Deadline.current&.left
   end
 end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "set" # at once, because a process may have no descriptor left when it opens its first group
+require "set" # now, because a process may have no free descriptor when it opens its first group
 require "timeout"
 require_relative "deadline"
 require_relative "options"
@@ -9,7 +9,7 @@ require_relative "scope"
 require_relative "group/task"
 
 module Reactor
-  # Fibers that end together. {Reactor.group} opens one.
+  # A group of fibers that end together, opened by {Reactor.group}.
   #
   #   Reactor.group(limit: 5, timeout: 2) do |group|
   #     group.async { fetch(a) }
@@ -18,50 +18,51 @@ module Reactor
   #   end
   #
   # No task outlives its group. If a task or the block raises, the group fails: every other task is cancelled ({Task#cancel}), the
-  # block ends at the call in which it waits, and when all tasks have ended, the owner raises this first error. The same happens when the
-  # time is over (the error tells how many tasks were late, and where up to three of their blocks are), or if the block is left in
-  # another way: by break, throw, an exception from outside, or the end of its fiber. If a task has opened a group itself, the tasks of
-  # that group end first. Only {Reactor.shield} holds any of that back.
+  # block ends at the call in which it waits, and when all tasks have ended, the owner raises the first error. The group also ends
+  # this way when its timeout elapses (the error includes the number of unfinished tasks and the places of up to three of their
+  # blocks), or when the block is left by break, throw, an exception from outside, or the end of its fiber. If a task has opened a
+  # group itself, the tasks of that group end first. Only {Reactor.shield} delays any of this.
   #
-  # Of several errors, the owner raises the first, except that one which is neither a StandardError nor a ScriptError goes first. Each
-  # other one goes to `on_error`, or is reported, as the error of a fiber ({Lifecycle#run}), and {#errors} has them all.
+  # If there are several errors, the owner raises the first, but one that is neither a StandardError nor a ScriptError takes
+  # precedence. The others are passed to `on_error` or reported, like an error of a fiber ({Lifecycle#run}). {#errors} has all of
+  # them.
   #
-  # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
+  # A group belongs to one thread. Its fibers and any other fibers of its scheduler may use it.
   class Group
     # @api private
     def initialize(scheduler, limit, timeout, discard)
       @scheduler = scheduler
       @timeout = timeout
-      @places = Thread::SizedQueue.new(limit) if limit # an element for each task that runs
+      @places = Thread::SizedQueue.new(limit) if limit # has an element for each running task
       @thread = Thread.current
       @scope = Scope.new(scheduler, -> { too_late })
-      @deadline = Deadline.here # ends the block, and so the tasks
+      @deadline = Deadline.here # ends the block, and thereby the tasks
       @running = {}.compare_by_identity
-      @awaited = 0 # of these, those that are not transient
+      @awaited = 0 # number of running tasks that are not transient
       @errors = Set.new.compare_by_identity
       @closed = false
       @tasks = [] unless discard
-      @ended = [] unless discard # tasks that #first has not taken, in the order in which they ended
+      @ended = [] unless discard # ended tasks that #first has not taken, in order
     end
 
-    # Runs a block in a fiber of its own, at once, until it waits for the first time. If as many tasks run as the limit allows, this
-    # waits until one has ended.
+    # Runs a block in a new fiber, at once, until its first wait. At the limit of running tasks, waits until one has ended.
     #
-    # A transient task serves the others. The group does not wait for it: it is cancelled when the block and all other tasks have ended.
-    # It does not count for the limit and has no place in {#results} and {#first}. Its error fails the group, as any other's.
+    # A transient task serves the others. The group does not wait for it, but cancels it when the block and all other tasks have
+    # ended. It does not count towards the limit, and is not included in {#results} and {#first}. Its error fails the group like
+    # any other.
     #
-    # @param arguments are given to the block
+    # @param arguments passed to the block
     # @param transient [Boolean]
     # @return [Task]
-    # @raise [ThreadError] called by another thread
-    # @raise [RuntimeError] the group fails, or has ended
-    # @raise [ArgumentError] without a block
+    # @raise [ThreadError] called on another thread
+    # @raise [RuntimeError] the group is failing, or has ended
+    # @raise [ArgumentError] no block given
     def async(*arguments, transient: false, &block) = launch(block, arguments, transient ? :transient : nil)
 
-    # Waits until no task runs but transient ones.
+    # Waits until only transient tasks are running.
     #
     # @return [self]
-    # @raise [ThreadError] called by another thread, or by a task of the group
+    # @raise [ThreadError] called on another thread, or by a task of the group
     def wait
       forbid_own_tasks
       wait_for_tasks
@@ -70,7 +71,7 @@ module Reactor
 
     # Waits for every task.
     #
-    # @return [Array] what the tasks have returned, in the order of {#async}; nil for a task that was cancelled
+    # @return [Array] the results of the tasks, in the order of {#async}; nil for a cancelled task
     # @raise [ThreadError] as {#wait}
     # @raise [RuntimeError] the group discards its results
     # @raise [Exception] as {Task#value}
@@ -79,11 +80,11 @@ module Reactor
       kept(@tasks).map(&:value)
     end
 
-    # Waits for the task that completes first, and cancels the others. If several fibers call this, each task goes to one of them.
+    # Waits for the first task to complete, and cancels the others. If several fibers call this, each task goes to one of them.
     #
-    # @yieldparam value what a task has returned
-    # @yieldreturn [Boolean] whether it is wanted; without a block, every value is
-    # @return the first value that is wanted; nil if there is none
+    # @yieldparam value the result of a task
+    # @yieldreturn [Boolean] whether to accept it; without a block, any value is accepted
+    # @return the first accepted value, or nil
     # @raise [Exception] as {#results}
     def first
       forbid_own_tasks
@@ -96,21 +97,21 @@ module Reactor
       refuse if @errors.any?
     end
 
-    # Calls the block for each element, each in a task of its own, and waits for these tasks.
+    # Calls the block for each element in a separate task, and waits for these tasks.
     #
-    # @param elements [Enumerable] is asked for the next element when there is a place for its task
-    # @return [Array] what the block has returned, in the order of the elements
+    # @param elements [Enumerable] the next element is fetched only when its task can start
+    # @return [Array] the results of the block, in the order of the elements
     # @raise [Exception] as {#async} and {Task#value}
     def map(elements, &block) = launch_each(elements, block).map(&:value)
 
-    # As {#map}, but an error of one of these tasks does not fail the group, unless it is neither a StandardError nor a ScriptError.
+    # Like {#map}, but an error of one of these tasks fails the group only if it is neither a StandardError nor a ScriptError.
     #
     #   group.settle(urls, timeout: 2) { |url| fetch(url) }.partition(&:error)
     #
-    # @param timeout [Numeric, nil] seconds for all of them: a task that is late, or begins later, ends at the call in which it waits, and has
-    #   a {DeadlineExceeded} as error; nil: no limit
-    # @return [Array<Task>] the tasks, which have ended, in the order of the elements. They have no place in {#results} and {#first}.
-    # @raise [TypeError] timeout is no number
+    # @param timeout [Numeric, nil] seconds for all tasks together: a task that has not finished by then, or starts later, ends at
+    #   the call in which it waits, and its error is a {DeadlineExceeded}; nil: no limit
+    # @return [Array<Task>] the ended tasks, in the order of the elements. They are not included in {#results} and {#first}.
+    # @raise [TypeError] timeout is not a number
     # @raise [Exception] as {#async}
     def settle(elements, timeout: nil, &block)
       seconds = Options.limit(:timeout, timeout)
@@ -119,11 +120,11 @@ module Reactor
       launch_each(elements, in_time || block, :settled, block).each(&:join)
     end
 
-    # Calls the block for each element, each in a task of its own, until one has completed. Then the others are cancelled, and end. Errors
-    # count as in {#settle}, and are dropped if a task completes.
+    # Calls the block for each element in a separate task, until one has completed. Then the other tasks are cancelled. Errors are
+    # treated as in {#settle}, and dropped if a task completes.
     #
-    # @return what the block has returned first; nil if there are no elements, or all tasks were cancelled
-    # @raise [Exception] if no task completes: the error of the first element that has one
+    # @return the first result of the block; nil if there are no elements, or if all tasks were cancelled
+    # @raise [Exception] the error of the first element that has one, if no task completes
     # @raise [Exception] as {#async}
     def any(elements, &block)
       raise ArgumentError, "no block given" unless block
@@ -149,11 +150,11 @@ module Reactor
       tasks&.each { |task| task.cancel(:left) }
     end
 
-    # Cancels the tasks that run now; see {Task#cancel}. A task that calls this ends as well.
+    # Cancels all running tasks; see {Task#cancel}. A task that calls this ends as well.
     #
     # @param reason for {Task#reason}
     # @return [self]
-    # @raise [ThreadError] called by another thread
+    # @raise [ThreadError] called on another thread
     def cancel(reason = nil)
       check_thread
       own, others = @running.keys.partition { |task| task.runs_here? }
@@ -161,13 +162,13 @@ module Reactor
       self
     end
 
-    # @return [Array<Exception>] what tasks and the block have raised so far, the first one first
+    # @return [Array<Exception>] the errors of tasks and block so far, in order
     def errors = @errors.to_a
 
-    # @return [Integer] tasks that run
+    # @return [Integer] number of running tasks
     def size = @running.size
 
-    # Runs the block of the group in the current fiber.
+    # Runs the group's block in the current fiber.
     #
     # @api private
     def run(&block)
@@ -184,11 +185,11 @@ module Reactor
 
       value
     ensure
-      told = raised.is_a?(Scope::Interruption) ? raised.reason : raised # which the block around this one raises
+      told = raised.is_a?(Scope::Interruption) ? raised.reason : raised # will be raised by the block around this one
       report(@errors.reject { |each| each.equal?(raised) || each.equal?(told) || each.is_a?(Scope::Interruption) })
     end
 
-    # A task has ended, in its fiber.
+    # Called by the task's fiber when the task has ended.
     #
     # @api private
     def ended(task)
@@ -197,7 +198,7 @@ module Reactor
       fail_with(error) unless error.nil? || (task.kind == :settled && ordinary?(error))
     end
 
-    # Leaves the block, if the group has failed, and the caller is the block itself.
+    # Leaves the block if the group has failed and the caller is the block itself.
     #
     # @api private
     def leave_block = @scope.leave
@@ -207,7 +208,7 @@ module Reactor
       raise ThreadError, "this group belongs to another thread" unless Thread.current.equal?(@thread)
     end
 
-    # @return [String] how many tasks run
+    # @return [String] includes the number of running tasks
     def inspect = "#<#{self.class} #{@running.size} running#{", ended" if @closed}>"
 
     private
@@ -216,7 +217,7 @@ module Reactor
       @scope.run(@timeout) { yield(self).tap { wait_for_tasks } }
     end
 
-    # An exception from outside, or a kill, may come meanwhile: it goes on when the tasks have ended.
+    # Meanwhile, an exception from outside or a kill may arrive. It continues when the tasks have ended.
     def end_tasks
       close(:left)
       next_idle until (ended = @running.empty? || @scheduler.forked_child?)
@@ -224,7 +225,7 @@ module Reactor
       end_tasks unless ended
     end
 
-    # In a forked child, the tasks of its parent do not run.
+    # The tasks of the parent do not run in a forked child.
     def idle? = @awaited.zero? || @scheduler.forked_child?
 
     def wait_for_tasks
@@ -233,7 +234,7 @@ module Reactor
 
     def next_idle = (@idle ||= Thread::Queue.new).pop
 
-    # Waits for the next task that ends; nil if none is left.
+    # Waits for the next task to end; nil if none is left.
     def next_ended
       (@next_end ||= Thread::Queue.new).pop while kept(@ended).empty? && !idle?
       @ended.shift
@@ -250,27 +251,27 @@ module Reactor
       @closed = true
       cancel(reason)
     ensure
-      @places&.close # after the cancel: a task that waits for a place is cancelled, too
+      @places&.close # only now, so that a task waiting for a place is cancelled too
     end
 
     def fail_with(error)
-      return unless @errors.add?(error) # the same one comes again by Task#value
+      return unless @errors.add?(error) # Task#value raises the same error again
 
-      reason = error.is_a?(Scope::Interruption) ? error.reason : error # the interruption of a block around this one
+      reason = error.is_a?(Scope::Interruption) ? error.reason : error # an interruption of the block around this one
       @scope.interrupt(reason) unless @closed
       close(reason)
     end
 
-    # @return [Timeout::Error] tells which tasks run, or else that the block does
+    # @return [Timeout::Error] includes the unfinished tasks, if there are any
     def too_late
       late = @running.each_key.reject { |task| task.kind == :transient }
       places = late.filter_map(&:place).uniq
       where = ": #{places.first(3).join(", ")}#{", …" if places.size > 3}" if places.any?
-      what = { 0 => "the block was", 1 => "1 task was" }.fetch(late.size) { |count| "#{count} tasks were" }
-      Timeout::Error.new("#{what} late after #{format("%g", @timeout)} s#{where}")
+      what = { 0 => "the block", 1 => "1 task" }.fetch(late.size) { |count| "#{count} tasks" }
+      Timeout::Error.new("#{what} did not finish within #{format("%g", @timeout)} s#{where}")
     end
 
-    # Whatever ends the report of one, the next one is reported.
+    # However one report ends, the next error is reported.
     def report(errors)
       @scheduler.report_error(errors.shift) until errors.empty?
     ensure
@@ -290,7 +291,7 @@ module Reactor
       @places&.push(true)
     rescue ClosedQueueError
       task = @running.each_key.find(&:runs_here?) or refuse
-      @scheduler.yield # a task is cancelled, which its rescue clauses do not see
+      @scheduler.yield # a task is cancelled here, invisible to its rescue clauses
       throw task
     end
 
@@ -311,7 +312,7 @@ module Reactor
       start(Task.new(self, @scheduler, body, arguments, kind, block), block)
     end
 
-    # The fiber is named after the block.
+    # The fiber takes its name from the block.
     def start(task, block) # rubocop:disable Lint/UnusedMethodArgument -- {FiberName.place_of} reads it
       begun = false
       @running[task] = true
@@ -335,7 +336,7 @@ module Reactor
         @places&.pop(true)
       end
       @ended&.push(task) unless task.kind
-      @next_end&.close # wakes all that wait in #first
+      @next_end&.close # wakes all fibers waiting in #first
       @next_end = nil
       return unless @awaited.zero?
 
@@ -345,19 +346,20 @@ module Reactor
   end
 
   class << self
-    # Opens a {Group}: runs the block, waits for all tasks that were started in it, and returns the block's value. In a fiber without a
-    # scheduler, it does so in {Reactor.run}.
+    # Opens a {Group}: runs the block, waits for all tasks started in it, and returns the block's value. In a fiber without a
+    # scheduler, runs all this in {Reactor.run}.
     #
-    # @param limit [Integer, nil] tasks that run at once, at most
-    # @param timeout [Numeric, nil] seconds for all of it; 0 or less: over at the first wait
-    # @param discard [Boolean] whether tasks are forgotten when they have ended, in a group that lasts; then it has no {Group#results}
+    # @param limit [Integer, nil] maximum number of tasks running at once
+    # @param timeout [Numeric, nil] seconds for the block and all tasks; 0 or less: elapses at the first wait
+    # @param discard [Boolean] whether to forget tasks when they have ended, for a long-lived group; it then has no
+    #   {Group#results}
     # @yieldparam group [Group]
     # @return what the block returns
     # @raise the first error of a task or of the block; see {Group}
-    # @raise [Timeout::Error] the time is over, and all tasks have ended
+    # @raise [Timeout::Error] the timeout has elapsed, and all tasks have ended
     # @raise [RuntimeError] the thread has another library's scheduler
-    # @raise [ArgumentError] no block; limit is below 1
-    # @raise [TypeError] limit is no Integer, and has no to_int; timeout is no number
+    # @raise [ArgumentError] no block given; limit is below 1
+    # @raise [TypeError] limit is not an Integer and has no to_int; timeout is not a number
     # @raise [RangeError] limit is too large for a Thread::SizedQueue
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block

@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Reactor
-  # A block of a fiber that others may end at the call in which it waits: a group's, or a deadline's.
+  # A block of a group or a deadline, which can be ended from outside at the call in which it waits.
   #
-  # A fiber knows the innermost of its scopes and shields, and each of these the one around it. What would end a scope around a {Shield}
-  # is held there until the shield's block has ended.
+  # A fiber knows its innermost scope or shield, and each of these knows the one around it. When a scope is to end while a
+  # {Shield} inside it runs, that is delayed until the shield's block has ended.
   #
   # @api private
   class Scope
-    # Ends the block. It is no StandardError, so that a `rescue` in the block does not end it.
+    # Ends the block. It is not a StandardError, so a plain `rescue` in the block does not catch it.
     class Interruption < Exception
-      # @param late [Proc] makes the error of a block whose time is over
+      # @param late [Proc] makes the error to raise when the time limit elapses
       def initialize(late)
         super("the block is interrupted")
         @late = late
@@ -18,36 +18,36 @@ module Reactor
 
       attr_writer :reason
 
-      # @return [Exception] why
+      # @return [Exception] the reason for the end
       def reason = @reason ||= @late.call
 
-      # @return [Boolean] by {Scope#interrupt}, not by the time
+      # @return [Boolean] whether {Scope#interrupt} was called, as opposed to an elapsed time limit
       def asked? = !@reason.nil?
 
-      # Timeout.timeout raises it with a message.
+      # Returns itself, because Timeout.timeout raises it with a message.
       def exception(*) = self
     end
 
-    # A block that no group, task or deadline around it ends.
+    # A block that no group, task or deadline around it can end.
     class Shield
       ENDING = :@__reactor_ending
       private_constant :ENDING
 
-      # @param task [Group::Task] of the current fiber; ends where that would begin a shield
+      # @param task [Group::Task] belongs to the current fiber, and ends when it would enter a shield
       def self.refuse(task) = Fiber.current.instance_variable_set(ENDING, task)
 
-      # @param inside [Scope, nil] only a shield in this block; nil: in any
-      # @return [Shield, nil] the innermost one of the fiber
+      # @param inside [Scope, nil] search only inside this scope; nil: in all
+      # @return [Shield, nil] the innermost shield of the fiber
       def self.over(fiber, inside = nil)
         scope = Scope.innermost(fiber)
         scope = scope.outer until scope.nil? || scope.equal?(inside) || Shield === scope
         scope if Shield === scope
       end
 
-      # @return [Scope, Shield, nil] what is around it
+      # @return [Scope, Shield, nil] the one around it
       attr_reader :outer
 
-      # @return [Group::Task] is to end, with its fiber, when this has
+      # @return [Group::Task] ends, along with its fiber, when this shield has ended
       attr_writer :task
 
       def initialize(scheduler)
@@ -61,7 +61,7 @@ module Reactor
         Fiber.current.instance_variable_get(ENDING)&.deliver(true)
         Scope.enter(self)
         scopes.each(&:hold_time)
-        @scheduler.yield # raises what has come before
+        @scheduler.yield # raises what has arrived before
         value = yield
         ended = true
         value
@@ -70,15 +70,15 @@ module Reactor
         late = scopes.reverse.map(&:go_on).any? # the outermost one first
         @task&.deliver(ended)
         @interrupted.each(&:deliver)
-        @scheduler.yield if ended && (late || @interrupted.any?) # raises what was held
+        @scheduler.yield if ended && (late || @interrupted.any?) # raises what was delayed
       end
 
-      # @param scope [Scope] is to end when this has
+      # @param scope [Scope] ends when this shield has ended
       def hold(scope) = @interrupted << scope
 
       private
 
-      # Those between it and the shield around it.
+      # The scopes between it and the next outer shield.
       def scopes
         scope = @outer
         found = []
@@ -100,13 +100,13 @@ module Reactor
       def enter(scope) = Fiber.current.instance_variable_set(INNERMOST, scope)
     end
 
-    # @return [Scope, Shield, nil] what is around it
+    # @return [Scope, Shield, nil] the one around it
     attr_reader :outer
 
     # @return [Interruption]
     attr_reader :stop
 
-    # @param late [Proc] makes the error of a block whose time is over
+    # @param late [Proc] makes the error to raise when the time limit elapses
     def initialize(scheduler, late)
       @scheduler = scheduler
       @stop = Interruption.new(late)
@@ -114,8 +114,8 @@ module Reactor
 
     # Runs the block in the current fiber.
     #
-    # @param seconds [Numeric, nil] for all of it
-    # @raise [Interruption] {#stop}: the time is over, or {#interrupt} was called
+    # @param seconds [Numeric, nil] time limit of the block
+    # @raise [Interruption] {#stop}: the time limit has elapsed, or {#interrupt} was called
     def run(seconds)
       @fiber = Fiber.current
       @outer = Scope.innermost(@fiber)
@@ -130,7 +130,7 @@ module Reactor
       Scope.enter(@outer)
     end
 
-    # Ends the block where it waits, if it has not ended.
+    # Ends the block at the call in which it waits, unless it has ended.
     #
     # @param reason [Exception]
     def interrupt(reason)
@@ -140,7 +140,7 @@ module Reactor
       deliver
     end
 
-    # The same, when the shields in the block have ended.
+    # Ends the block like {#interrupt}, once the shields in it have ended.
     def deliver
       return unless @interruption
 
@@ -148,19 +148,19 @@ module Reactor
       shield ? shield.hold(self) : @scheduler.interrupt(@interruption)
     end
 
-    # Leaves the block, if it is interrupted, and the caller is the block itself and not in a shield.
+    # Leaves the block if it is interrupted and the caller is the block itself, outside any shield.
     def leave
       return unless @interruption && @stop.asked? && Fiber.current.equal?(@fiber) && !Shield.over(@fiber, self)
 
-      @scheduler.yield # raises the interruption that is on its way, so that it ends no later wait
+      @scheduler.yield # raises a pending interruption here, so that it does not end a later wait
       raise @stop
     end
 
-    # The time that passes does not end the block until {#go_on}, unless it is over.
+    # Suspends the time limit until {#go_on}, unless it has elapsed.
     def hold_time = go_on(nil)
 
-    # @param left [Float, nil] seconds until the block ends, if the time is not over; nil: no limit
-    # @return [Boolean] whether the time is over
+    # @param left [Float, nil] seconds until the block ends, unless the time limit has elapsed; nil: no limit
+    # @return [Boolean] whether the time limit has elapsed
     def go_on(left = @due && @due - Clock.now)
       return false unless @due && @interruption
 

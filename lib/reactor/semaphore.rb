@@ -3,37 +3,38 @@
 require_relative "options"
 
 module Reactor
-  # A number of permits for fibers and threads, with or without a scheduler. Who comes first gets one first.
+  # A counting semaphore for fibers and threads, with or without a scheduler. Permits are granted in order of arrival.
   #
   #   connections = Reactor::Semaphore.new(5)
-  #   connections.acquire { fetch(url) } # in five fibers at once, at most
+  #   connections.acquire { fetch(url) } # at most five at a time
   #
-  # A permit is handed to one who waits. If that one is cancelled, killed or out of time meanwhile, the next one gets it.
+  # If a waiting fiber or thread is cancelled or killed, or its timeout elapses, just when it is handed a permit, the permit goes
+  # to the next one.
   class Semaphore
-    # One who wants a permit: where it waits, whether it has a permit, and whether that outlasts the call.
+    # A request for a permit: where it waits, whether the permit was granted, and whether it is kept after the call.
     Turn = Struct.new(:queue, :granted, :kept)
-    # Thread#kill, Thread#raise and Timeout.timeout wait until a permit is on one side or the other.
+    # Thread#kill, Thread#raise and Timeout.timeout are deferred until a permit has changed hands completely.
     WHOLE = { Object => :never }.freeze
     private_constant :Turn, :WHOLE
 
-    # @return [Integer] permits that are free
+    # @return [Integer] free permits
     attr_reader :available
 
     # @param permits [Integer]
     # @raise [ArgumentError] permits is below 1
-    # @raise [TypeError] permits is no Integer
+    # @raise [TypeError] permits is not an Integer
     def initialize(permits)
       @permits = @available = Options.count(:permits, permits)
-      @waiting = {}.compare_by_identity # turns, the first one first
-      @mutex = Thread::Mutex.new # nothing waits while it is locked
+      @waiting = {}.compare_by_identity # turns, oldest first
+      @mutex = Thread::Mutex.new # nothing waits while holding it
       @pid = Process.pid
     end
 
-    # Waits for a permit. With a block, the permit is released when the block has ended, in whatever way.
+    # Waits for a permit. With a block, releases the permit when the block has ended, however it ends.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
-    # @return what the block returns, or else true; false if the time is over
-    # @raise [TypeError] timeout is no number
+    # @return what the block returns, or true without a block; false when the timeout elapses
+    # @raise [TypeError] timeout is not a number
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
@@ -44,11 +45,11 @@ module Reactor
 
         yield
       ensure
-        give_back(turn) # no branch comes before it, because Ruby raises interrupts at branches
+        give_back(turn) # must come first, because Ruby raises interrupts at branches
       end
     end
 
-    # Takes a permit, if one is free.
+    # Takes a permit if one is free. Never waits.
     #
     # @return [Boolean]
     # @raise [ThreadError] in a trap handler
@@ -56,7 +57,7 @@ module Reactor
       change { @available.positive? && (@available -= 1) && true }
     end
 
-    # Gives a permit back. Any fiber or thread may do that.
+    # Gives a permit back. Any fiber or thread may call this.
     #
     # @return [nil]
     # @raise [ThreadError] all permits are free; in a trap handler
@@ -68,7 +69,7 @@ module Reactor
       end
     end
 
-    # @return [Integer] how many wait for a permit
+    # @return [Integer] number of waiting fibers and threads
     def waiting = @waiting.size
 
     # @return [String]
@@ -85,13 +86,13 @@ module Reactor
       end
     end
 
-    # In a forked child nobody waits who has waited in the parent.
+    # In a forked child, nothing that waited in the parent is waiting.
     def forget_parents
       @pid = Process.pid
       @waiting.clear
     end
 
-    # @return [Boolean] whether it got a permit at once
+    # @return [Boolean] whether it got a permit immediately
     def ask(turn)
       change do
         next turn.granted = (@available -= 1) && true if @available.positive?
@@ -102,7 +103,8 @@ module Reactor
       end
     end
 
-    # A scheduler may cancel the fiber while it waits for the mutex, and an interrupt may come when all is done: a second call changes nothing.
+    # A scheduler may cancel the fiber while it waits for the mutex, and an interrupt may arrive when all is done; so this may be
+    # called twice, and the second call changes nothing.
     def give_back(turn)
       done = change do
         @waiting.delete(turn)

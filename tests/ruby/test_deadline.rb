@@ -126,7 +126,7 @@ class TestDeadline < ReactorTest
       20.times do
         in_fiber do
           error = assert_raises(Exceeded, name.to_s) { Reactor.deadline(0.001) { Reactor.group { |group| group.async { busy }; tree.call(group) } } }
-          assert_match(/\Athe block was late after 0\.001 s: \S+test_deadline\.rb:\d+\z/, error.message)
+          assert_match(/\Athe block did not finish within 0\.001 s: \S+test_deadline\.rb:\d+\z/, error.message)
         end
       end
     end

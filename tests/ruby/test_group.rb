@@ -245,7 +245,7 @@ class TestGroup < ReactorTest
       Reactor.group(limit: 2) do |group|
         tasks = group.settle([[1, 0], [9, 0], [2, 1], [3, 0]], timeout: 2.5) { |seconds, more| begin; sleep seconds + more; seconds; rescue Timeout::Error; flunk; end }
         assert_equal [1, Reactor::DeadlineExceeded, Reactor::DeadlineExceeded, Reactor::DeadlineExceeded], tasks.map { |task| task.error&.class || task.value }
-        tasks[1..].each { |task| assert_match(/late after 2\.5 s: \S+test_group\.rb:\d+\z/, task.error.message) }
+        tasks[1..].each { |task| assert_match(/within 2\.5 s: \S+test_group\.rb:\d+\z/, task.error.message) }
         assert_equal [2.5, [], :later], [clock.elapsed, group.errors, group.async { :later }.value]
       end
       assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(1) { Reactor.group { |group| group.settle([1], timeout: 2) { never } } } }
@@ -682,7 +682,7 @@ class TestGroup < ReactorTest
           group.async { group.async { sleep 61 } and sleep 59 }
         end
       end
-      assert_match(/\A2 tasks were late after 60 s: \S+test_group\.rb:\d+, \S+test_group\.rb:\d+\z/, error.message)
+      assert_match(/\A2 tasks did not finish within 60 s: \S+test_group\.rb:\d+, \S+test_group\.rb:\d+\z/, error.message)
       assert_nil error.cause
       clock.elapsed
     end
@@ -702,10 +702,10 @@ class TestGroup < ReactorTest
     end
     Reactor::Testing.virtual_time do
       place = /\S+test_group\.rb:\d+/
-      assert_equal "the block was late after 0.5 s", message.call(0, 1)
-      assert_match(/\A1 task was late after 0\.5 s: #{place}\z/, message.call(1))
-      assert_match(/\A3 tasks were late after 0\.5 s: #{place}\z/, message.call(3), "all in one line")
-      assert_match(/\A6 tasks were late after 0\.5 s: #{place}, #{place}\z/, message.call(4))
+      assert_equal "the block did not finish within 0.5 s", message.call(0, 1)
+      assert_match(/\A1 task did not finish within 0\.5 s: #{place}\z/, message.call(1))
+      assert_match(/\A3 tasks did not finish within 0\.5 s: #{place}\z/, message.call(3), "all in one line")
+      assert_match(/\A6 tasks did not finish within 0\.5 s: #{place}, #{place}\z/, message.call(4))
     end
   end
 

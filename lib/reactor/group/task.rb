@@ -4,26 +4,26 @@ module Reactor
   class Group
     # A block that runs in a fiber of a group.
     class Task
-      # @return [Symbol] :running; :completed, it has a value; :failed, it has an error; or :cancelled. The task that is cancelled
-      #   is running until its ensure clauses have run.
+      # @return [Symbol] :running; :completed, with a value; :failed, with an error; or :cancelled. A cancelled task is running
+      #   until its ensure clauses have run.
       attr_reader :state
 
-      # @return [Exception, nil] what the block raised
+      # @return [Exception, nil] the error of the block
       attr_reader :error
 
-      # What it was cancelled for: the argument of {#cancel} or {Group#cancel}; the error that failed the group, which is a Timeout::Error
-      # when its time is over; :lost, because another task was first ({Group#first}, {Group#any}); or :left, because the block of the group
-      # has ended in another way.
+      # Why it was cancelled: the argument of {#cancel} or {Group#cancel}; the error that failed the group, which is a
+      # Timeout::Error when the group's timeout elapses; :lost, because another task was first ({Group#first}, {Group#any}); or
+      # :left, because the group's block was left in another way.
       #
-      # @return [Object, nil] nil: it was not, or for no reason, or the scheduler ends
+      # @return [Object, nil] nil if it was not cancelled, was cancelled without a reason, or was ended by the scheduler
       attr_reader :reason
 
-      # @return [Symbol, nil] :transient, :settled: its error does not fail the group; nil: none of these
+      # @return [Symbol, nil] :transient; :settled, so its error does not fail the group; or nil
       # @api private
       attr_reader :kind
 
-      # @param body [Proc] is run
-      # @param block [Proc] the program's
+      # @param body [Proc] the block to run
+      # @param block [Proc] the program's block
       # @api private
       def initialize(group, scheduler, body, arguments, kind, block)
         @group = group
@@ -33,13 +33,13 @@ module Reactor
         @kind = kind
         @block = block
         @state = :running
-        @asked = false # to end
+        @asked = false # whether it has been asked to end
       end
 
       # @return [Boolean] whether its fiber has not ended
       def running? = @state == :running
 
-      # @return [String, nil] where its block is; nil if that is not known, or the task has ended
+      # @return [String, nil] where its block is defined; nil if unknown, or if the task has ended
       # @api private
       def place = @block&.source_location&.join(":")
 
@@ -47,12 +47,12 @@ module Reactor
       # @api private
       def runs_here? = Fiber.current.equal?(@fiber)
 
-      # Waits for the end of the task. A task that has failed has failed its group as well, so to rescue its error here does not keep the
-      # group alive: {Group#settle} does.
+      # Waits for the task to end. A failed task has failed its group too, so rescuing its error here does not keep the group
+      # alive; use {Group#settle} for that.
       #
-      # @return what the block has returned; nil if the task was cancelled
-      # @raise what the block has raised, also after {Group#settle}
-      # @raise [ThreadError] called by another thread, or by the task itself
+      # @return the result of the block; nil if the task was cancelled
+      # @raise the error of the block, even after {Group#settle}
+      # @raise [ThreadError] called on another thread, or by the task itself
       def value
         join
         return @value unless @error
@@ -61,7 +61,7 @@ module Reactor
         raise @error, cause: @error.cause
       end
 
-      # Waits for the end of the task, and raises none of its errors.
+      # Waits for the task to end, without raising its error.
       #
       # @api private
       def join
@@ -71,14 +71,14 @@ module Reactor
         (@ended ||= Thread::Queue.new).pop while running?
       end
 
-      # Asks the task to end at the call in which it waits, as by throw: ensure clauses run, and rescue clauses do not. Ensure clauses may
-      # wait. The caller does not wait for the end. A second call does nothing, so it ends no wait of an ensure clause. If the task
-      # leaves its ensure clause by next, break or return, it goes on, and the group waits for it. In a block of {Reactor.shield}, it ends
-      # after that.
+      # Asks the task to end at the call in which it waits, as if by throw: ensure clauses run, rescue clauses do not. Ensure
+      # clauses may wait. The caller does not wait for the task to end. A second call does nothing, so it does not end a wait in
+      # an ensure clause. If the task leaves its ensure clause by next, break or return, it continues, and the group waits for it.
+      # In a block of {Reactor.shield}, the task ends when that block has ended.
       #
       # @param reason for {#reason}
-      # @return [Boolean] whether it was running, and had not been asked
-      # @raise [ThreadError] called by another thread
+      # @return [Boolean] whether it was running and had not been asked before
+      # @raise [ThreadError] called on another thread
       def cancel(reason = nil)
         @group.check_thread
         return false if @asked || !running?
@@ -89,9 +89,9 @@ module Reactor
         true
       end
 
-      # Ends its fiber where that waits, when its shields have ended.
+      # Ends its fiber at the call in which it waits, once its shields have ended.
       #
-      # @param here [Boolean] at once: the caller is the fiber
+      # @param here [Boolean] whether the caller is the fiber, which then ends at once
       # @api private
       def deliver(here)
         shield = Scope::Shield.over(@fiber) if @fiber
@@ -109,9 +109,9 @@ module Reactor
       # @api private
       def call
         @fiber = Fiber.current
-        return if @asked # before it began
+        return if @asked # before it started
 
-        catch(self) do # thrown by a task that cancels itself
+        catch(self) do # a task that cancels itself throws to it
           @value = @body.call(*@arguments)
           @state = :completed
         end
@@ -127,13 +127,14 @@ module Reactor
         @group.ended(self)
       end
 
-      # @return [String] its state
+      # @return [String] includes its state
       def inspect = "#<#{self.class} #{@state}>"
 
       private
 
-      # An exception leaves a shield, and the program may rescue it. The scheduler cancels no fiber that runs, so another fiber asks it
-      # to, when this one waits. If this one begins a shield first, it ends there.
+      # Called when an exception leaves a shield. The program may rescue it, so the fiber ends at its next wait. The scheduler
+      # does not cancel a running fiber, so another fiber asks for that when this one waits. If the task enters a shield first, it
+      # ends there.
       def end_at_next_wait
         Scope::Shield.refuse(self)
         @scheduler.fiber do
