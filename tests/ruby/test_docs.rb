@@ -26,8 +26,8 @@ class TestDocs < ReactorTest
   def run_block(block)
     return check_gemfile(block.code) if block.needs == "gemfile"
 
-    # CI does not install Rails.
-    return RubyVM::InstructionSequence.compile(block.code) if block.needs == "rails" && !loads?("rails")
+    # CI installs neither.
+    return RubyVM::InstructionSequence.compile(block.code) if %w[rails sidekiq].include?(block.needs) && !loads?(block.needs)
 
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
     skip "the portable scheduler does not support tracing" if select_backend? && block.code.include?("scheduler.trace(")
@@ -48,7 +48,7 @@ class TestDocs < ReactorTest
   end
 
   def loads?(library)
-    libraries = library == "rails" ? %w[rails] : [library, "reactor/async"]
+    libraries = %w[rails sidekiq].include?(library) ? [library] : [library, "reactor/async"]
     system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, *libraries.map { |name| "-r#{name}" }, "-e", "", err: File::NULL)
   end
 
