@@ -67,7 +67,7 @@ module Reactor
         value
       ensure
         Scope.enter(@outer)
-        late = scopes.reverse.map(&:go_on).any? # the outermost one first
+        late = scopes.reverse.map(&:resume_time).any? # the outermost one first
         @task&.deliver(ended)
         @interrupted.each(&:deliver)
         @scheduler.yield if ended && (late || @interrupted.any?) # raises what was delayed
@@ -156,17 +156,17 @@ module Reactor
       raise @stop
     end
 
-    # Suspends the time limit until {#go_on}, unless it has elapsed.
-    def hold_time = go_on(nil)
+    # Suspends the time limit until {#resume_time}, unless it has elapsed.
+    def hold_time = resume_time(nil)
 
     # @param left [Float, nil] seconds until the block ends, unless the time limit has elapsed; nil: no limit
     # @return [Boolean] whether the time limit has elapsed
-    def go_on(left = @due && @due - Clock.now)
+    def resume_time(left = @due && @due - Clock.now)
       return false unless @due && @interruption
 
-      over = @due <= Clock.now
-      over ? @scheduler.interrupt(@interruption) : @scheduler.limit(@interruption, left)
-      over
+      expired = @due <= Clock.now
+      expired ? @scheduler.interrupt(@interruption) : @scheduler.limit(@interruption, left)
+      expired
     end
   end
 end

@@ -46,7 +46,7 @@ module Reactor
     # The most connections accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # Seconds to stop accepting after an error that would probably recur at once.
+    # Seconds for which nothing is accepted after an error that would probably recur at once.
     PAUSE = 0.1
 
     # What reads and writes raise once the client has closed the connection.

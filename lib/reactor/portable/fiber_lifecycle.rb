@@ -135,7 +135,7 @@ module Reactor
       @live.delete(fiber)
       @cancelled.delete(fiber)
       @suspects.delete(fiber)
-      go_on_draining
+      continue_draining
     end
 
     # Keeps the first error that `on_error` does not handle, for #run to raise.
@@ -158,11 +158,11 @@ module Reactor
       end
     ensure
       @drain = outer
-      go_on_draining
+      continue_draining
       @cancelling = false
     end
 
-    def go_on_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
+    def continue_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
 
     # If so, fibers started by `ensure` clauses are cancelled next, as the VM does with threads.
     def cancelled_have_ended? = @cancelling && @cancelled.empty?

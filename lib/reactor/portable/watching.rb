@@ -105,7 +105,7 @@ module Reactor
       return if watch.done
 
       release_watch(watch)
-      go_on_draining
+      continue_draining
     end
 
     def cancel_watchers

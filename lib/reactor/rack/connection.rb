@@ -63,7 +63,7 @@ module Reactor
       end
 
       # @return [Boolean] whether another request may follow
-      def may_go_on? = @left.positive? && !@server.stopping?
+      def may_continue? = @left.positive? && !@server.stopping?
 
       # Hands the socket to the application, along with what the client has sent after its request.
       def hijack

@@ -23,7 +23,7 @@ module Reactor
         @ended = length&.zero?
         @lines = nil # bytes that #gets has read ahead, starting at @at
         @failed = nil # the error that ended the body early
-        @is_over = @reading = false
+        @has_ended = @reading = false
       end
 
       # @param length [Integer, nil] maximum number of bytes; nil: reads to the end
@@ -85,9 +85,9 @@ module Reactor
       # @return [Boolean] whether the end has been reached
       # @api private
       def finish
-        can_go_on = finishable?
-        @is_over = true
-        return can_go_on if @ended || !can_go_on
+        can_continue = finishable?
+        @has_ended = true
+        return can_continue if @ended || !can_continue
 
         left = SKIPPED
         left -= next_bytes(READ)&.bytesize.to_i until @ended || left.negative?
@@ -98,7 +98,7 @@ module Reactor
 
       # @return [String, nil] some bytes; nil at the end
       def piece(most)
-        raise IOError, "the request has ended" if @is_over
+        raise IOError, "the request has ended" if @has_ended
         raise @failed if @failed
         return lines(most) if @lines
 

@@ -40,7 +40,7 @@ module Reactor
       # @raise what the body raises, which cuts it off
       def write(status, headers, body, input)
         @is_writing = true
-        @keeps &&= input.finishable? && @connection.may_go_on?
+        @keeps &&= input.finishable? && @connection.may_continue?
         @status = Integer(status)
         raise ArgumentError, "#{@status} is not a valid response status" unless @status == 101 || @status.between?(200, 999)
         raise ArgumentError, "the request asks for no upgrade, or its body has not been read" if @status == 101 && !(@may_upgrade && input.finish)

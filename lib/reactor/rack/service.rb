@@ -7,14 +7,14 @@ module Reactor
     # Serves a {Rack} in this process or in forked workers, until a signal ends it. See {Rack#run}.
     class Service
       # Ends a run by cancelling the application's remaining fibers.
-      Over = Class.new(StandardError)
+      Ended = Class.new(StandardError)
       # Seconds that a new worker may take to start serving.
       START = 60
       # Seconds to wait before replacing a worker that has ended right after its start.
       PAUSE = 1
       # Seconds that a worker may take to exit, besides its time for completing responses.
       MARGIN = 2
-      private_constant :Over, :START, :PAUSE, :MARGIN
+      private_constant :Ended, :START, :PAUSE, :MARGIN
 
       # @api private
       def initialize(rack, host, port, workers, stop_timeout, backend, logger)
@@ -70,9 +70,9 @@ module Reactor
             servers.each { |server| server.stop(0) }
           end
           Reactor.group { |group| servers.each { |server| group.async { server.stop(@stop_timeout) } } }
-          raise Over
+          raise Ended
         end
-      rescue Over
+      rescue Ended
         nil
       end
 

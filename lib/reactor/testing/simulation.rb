@@ -36,9 +36,9 @@ module Reactor
       PATCHES.define_singleton_method(:install) { ROWS.each { |owner, with| owner.prepend(with) } && Watcher.prepend(WatcherOfHost) }
 
       # Ends the other fibers of a run.
-      Over = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
+      Ended = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
 
-      private_constant :START, :UNORDERED, :ROWS, :PATCHES, :Over
+      private_constant :START, :UNORDERED, :ROWS, :PATCHES, :Ended
 
       class << self
         # @param complete [Boolean] whether to keep all events in the trace
@@ -75,9 +75,9 @@ module Reactor
           Patches::VirtualTime.clock = Clock.new(scheduler, 0, at)
           Running.run(scheduler) do
             world.run(&)
-            raise Over
+            raise Ended
           end
-        rescue Over
+        rescue Ended
           nil
         rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
           world.failure = error

@@ -89,7 +89,7 @@ module Reactor
       def at(time, &block)
         Host::Boot.start(nil) do
           sleep [time - self.time, 0].max
-          block.call unless @over
+          block.call unless @has_ended
         rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
           self.fail(error)
         end
@@ -183,7 +183,7 @@ module Reactor
       #
       # @api private
       def maybe_yield
-        return unless @yield_rate.positive? && !@over && @random.rand < @yield_rate && @yields < @yields_left
+        return unless @yield_rate.positive? && !@has_ended && @random.rand < @yield_rate && @yields < @yields_left
 
         @yields += 1
         @trace.add(Host::Boot.current.host.name, nil, "yields at #{place}") if @yields_left.finite?
@@ -219,10 +219,10 @@ module Reactor
         check_progress unless outcome
         raise outcome if outcome.is_a?(Exception)
 
-        @over = true
+        @has_ended = true
         @checks.each(&:call)
       ensure
-        @over = true
+        @has_ended = true
         @ended_at = @scheduler.virtual_elapsed
         @hosts.each_value { |host| host.stop(@scheduler) }
       end
