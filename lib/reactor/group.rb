@@ -217,7 +217,7 @@ module Reactor
       @scope.run(@timeout) { yield(self).tap { wait_for_tasks } }
     end
 
-    # Meanwhile, an exception from outside or a kill may arrive. It continues when the tasks have ended.
+    # An exception from outside or a kill that arrives meanwhile takes effect when the tasks have ended.
     def end_tasks
       close(:left)
       next_idle until (ended = @running.empty? || @scheduler.forked_child?)

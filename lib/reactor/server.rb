@@ -37,9 +37,9 @@ module Reactor
   # for the errors of {CLIENT_GONE}, `IO::TimeoutError`, `OpenSSL::SSL::SSLError`, and an IOError when the connection is closed.
   #
   # Any other error closes the connection and ends the fiber: the error goes to the scheduler's `on_error` or is reported, and
-  # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are treated the same way, and so
-  # is running out of memory for a fiber, which closes the connection that needed the fiber. The server keeps running in each
-  # case; when it cannot accept connections, it retries after a pause.
+  # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are handled the same way. When
+  # there is no memory for a fiber, that error is too, and the connection that needed the fiber is closed. The server keeps
+  # running in each case; when it cannot accept connections, it retries after a pause.
   #
   # When the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
