@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "logger"
 require "reactor"
 require "socket"
 require_relative "rack/admission"
@@ -52,7 +51,11 @@ module Reactor
     GRACE = 1
     # Keywords of {#run}.
     RUNS = %i[host port workers stop_timeout backend].freeze
-    private_constant :GRACE, :RUNS
+    # Where errors go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
+    module Stderr
+      def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
+    end
+    private_constant :GRACE, :RUNS, :Stderr
 
     # @return [Limits]
     attr_reader :limits
@@ -80,7 +83,7 @@ module Reactor
       @app = app
       @tls = tls
       tls.alpn_select_cb ||= ->(offered) { "http/1.1" if offered.include?("http/1.1") } if tls && !tls.frozen?
-      @logger = logger || Logger.new($stderr, progname: "reactor")
+      @logger = logger || Stderr
       @access_log = access_log
       @on_error = on_error || method(:log_error)
       @limits = Limits.new(**DEFAULTS, **checked(limits))

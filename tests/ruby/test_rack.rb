@@ -2,6 +2,7 @@
 
 require_relative "helper"
 ReactorTest.optional "openssl"
+require "logger"
 require "net/http"
 require "reactor/rack"
 require "stringio"
