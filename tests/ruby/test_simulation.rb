@@ -1,53 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "helper"
+require_relative "simulated"
 require "net/http"
 require "open3"
-require "reactor/testing"
 
 # A world made from a seed: hosts, a network, faults.
-class TestSimulation < ReactorTest
-  SEEDS = (0...6)
-  # The backend that is used instead of one whose order a seed does not determine.
-  SIMULATED = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
-
-  def setup
-    super
-    skip "no UNIX sockets" unless defined?(UNIXSocket) && UNIXSocket.respond_to?(:pair)
-  end
-
-  # Runs on a new thread; no descriptor may be left.
-  def simulate(seed = 1, **options, &block)
-    before = descriptors
-    trace = run_plain { Reactor::Testing.simulate(seed: seed, backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
-    assert_equal [], leaked_descriptors(before)
-    trace
-  end
-
-  # A server that runs the block for each connection, and a client, with several seeds. Returns the result of the client's block
-  # for each seed.
-  def between(server, client, seeds: SEEDS, **link)
-    seeds.map do |seed|
-      answer = nil
-      simulate(seed) do |world|
-        world.link(**link)
-        world.host("server") do
-          listener = TCPServer.new("server", 80)
-          loop { Fiber.schedule(listener.accept) { |socket| instance_exec(socket, world, &server) } }
-        end
-        world.client("client") { answer = instance_exec(world, &client) }
-      end
-      answer
-    end
-  end
-
-  def raised
-    yield
-    nil
-  rescue StandardError => error
-    error.class
-  end
-
+class TestSimulation < SimulationTest
   # --- the network -------------------------------------------------------------------------------------------------
 
   def test_net_http_by_name
@@ -378,12 +336,12 @@ class TestSimulation < ReactorTest
   def test_threads_and_children_are_refused_unless_allowed
     ways = [
       -> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") },
-      -> { UDPSocket.new }
+      -> { fork { nil } }, -> { UDPSocket.new }
     ]
     refused = []
     simulate { |world| world.client("client") { refused.concat(ways.map { |way| raised_even { way.call } }) } }
-    assert_equal [NotImplementedError] * 6, refused
-    simulate(allow: %i[threads children]) { |world| world.client("client") { Reactor::Testing.hold { ways.first(2).each(&:call) } } }
+    assert_equal [NotImplementedError] * 7, refused
+    simulate(allow: %i[threads children]) { |world| world.client("client") { ways.first(5).each(&:call) } }
   end
 
   def raised_even

@@ -18,12 +18,21 @@ module Reactor
 
       class << self
         # @param what [Symbol] one of {REFUSED}
+        # @return [World, nil] the world that allows it
         # @raise [NotImplementedError] in a fiber of a host, unless the world allows it
         def refuse(what)
-          world = Host::Boot.current&.world
-          return if world.nil? || world.allow.include?(what) || caller_locations(2, 1).first&.path&.match?(TRUSTED)
+          world = Host::Boot.current&.world or return
+          return world if world.allow.include?(what)
+          return if caller_locations(2, 1).first&.path&.match?(TRUSTED)
 
           raise NotImplementedError, "the order of #{what} cannot be reproduced by a seed (to give that up, use allow: [:#{what}])"
+        end
+
+        # @param world [World, nil] holds its clock as long as the thread may wake a fiber
+        # @return [Thread]
+        def running(world, thread)
+          world&.scheduler&.allowed_threads&.push(thread)
+          thread
         end
 
         # @return [Random, nil] the random source of the world
@@ -40,41 +49,44 @@ module Reactor
 
       # Prepended to the singleton class of Thread.
       module Threads
-        def new(...) = (Confinement.refuse(:threads) || super)
-        def start(...) = (Confinement.refuse(:threads) || super)
-        def fork(...) = (Confinement.refuse(:threads) || super)
+        def new(...) = Confinement.running(Confinement.refuse(:threads), super)
+        def start(...) = Confinement.running(Confinement.refuse(:threads), super)
+        def fork(...) = Confinement.running(Confinement.refuse(:threads), super)
       end
 
-      # Prepended to the singleton classes of Process and Kernel.
+      # Prepended to Process's singleton class.
       module Children
-        def spawn(...) = (Confinement.refuse(:children) || super)
-        def fork(...) = (Confinement.refuse(:children) || super)
+        def spawn(...) = (Confinement.refuse(:children); super)
+        def fork(...) = (Confinement.refuse(:children); super)
+        def detach(...) = Confinement.running(Confinement.refuse(:children), super)
       end
 
       # Prepended to Kernel's singleton class.
       module Commands
-        def system(...) = (Confinement.refuse(:children) || super)
-        def `(command) = (Confinement.refuse(:children) || super)
+        def spawn(...) = (Confinement.refuse(:children); super)
+        def fork(...) = (Confinement.refuse(:children); super)
+        def system(...) = (Confinement.refuse(:children); super)
+        def `(command) = (Confinement.refuse(:children); super)
       end
 
       # Prepended to Kernel, where all of them are private.
       module PrivateCommands
         private
 
-        def spawn(...) = (Confinement.refuse(:children) || super)
-        def fork(...) = (Confinement.refuse(:children) || super)
-        def system(...) = (Confinement.refuse(:children) || super)
-        def `(command) = (Confinement.refuse(:children) || super)
+        def spawn(...) = (Confinement.refuse(:children); super)
+        def fork(...) = (Confinement.refuse(:children); super)
+        def system(...) = (Confinement.refuse(:children); super)
+        def `(command) = (Confinement.refuse(:children); super)
       end
 
       # Prepended to IO's singleton class.
       module Popen
-        def popen(...) = (Confinement.refuse(:children) || super)
+        def popen(...) = (Confinement.refuse(:children); super)
       end
 
       # Prepended to UDPSocket.
       module Datagrams
-        def initialize(...) = (Confinement.refuse(:datagrams) || super)
+        def initialize(...) = (Confinement.refuse(:datagrams); super)
       end
 
       # Prepended to Random's singleton class.

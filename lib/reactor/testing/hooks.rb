@@ -12,11 +12,13 @@ module Reactor
         super(*arguments, **options) { |*given| boot.run { block.call(*given) } }
       end
 
-      def io_wait(io, *) = step(io) || super
+      def io_wait(io, *) = real(io.pid) { step(io) || super }
 
-      def io_read(io, *) = step(io) || super
+      def io_read(io, *) = real(io.pid) { step(io) || super }
 
-      def io_write(io, *) = step(io) || super
+      def io_write(io, *) = real(io.pid) { step(io) || super }
+
+      def process_wait(*) = real(true) { super }
 
       def kernel_sleep(duration = nil)
         boot = Host::Boot.current
@@ -25,9 +27,19 @@ module Reactor
         boot&.world&.maybe_yield if duration
       end
 
+      # @return [Array<Thread>] those that the program has started
+      def allowed_threads = @allowed_threads ||= []
+
       private
 
-      def wakeable_from_outside? = false
+      # Waits for the program's threads, which take real time.
+      def wakeable_from_outside?
+        Fiber.blocking { sleep 0.001 } while allowed_threads.any? { |thread| thread.alive? && !Deadlock.idle?(thread) }
+        false
+      end
+
+      # Holds the clock while a fiber waits for a child process, which takes real time.
+      def real(child, &) = child ? Testing.hold(&) : yield
 
       def step(io)
         boot = Host::Boot.current

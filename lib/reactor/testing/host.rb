@@ -11,8 +11,8 @@ module Reactor
         KEY = :reactor_simulated_boot
         private_constant :KEY
 
-        # @return [Boot, nil] that of the current fiber; nil outside a world, and in fibers of the world itself
-        def self.current = Fiber[KEY]
+        # @return [Boot, nil] that of the current fiber; nil outside a world, on other threads, and in fibers of the world itself
+        def self.current = Patches::VirtualTime.clock && Fiber[KEY]
 
         # Runs the block in a fiber of this boot, or of none if boot is nil.
         def self.start(boot, &) = Fiber.schedule(storage: { **Fiber.current.storage.to_h, KEY => boot }, &)

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require_relative "simulated"
+
+# What a simulated program, or its test, does at the edge of its world.
+class TestSimulationEdges < SimulationTest
+  # --- children and threads take real time -----------------------------------------------------------------------------
+
+  # Minitest compares long strings with diff(1), a child.
+  def test_an_assertion_that_runs_a_child_fails_the_test
+    [{}, { until: 100 }].each do |options|
+      assert_raises(Minitest::Assertion) do
+        simulate(**options) do |world|
+          world.host("ticks") { loop { sleep 0.7 } }
+          world.host("host") { sleep 1; assert_equal "a" * 100, "b" * 100 }
+          world.client("client") { sleep 50 }
+        end
+      end
+    end
+  end
+
+  def test_the_clock_waits_for_an_allowed_child
+    times = []
+    wait = [
+      -> { `echo`; nil }, -> { Process.wait(spawn("true")) }, -> { Process.detach(spawn("true")).join }, -> { system("true") },
+      -> { IO.popen("cat", "r+") { |child| child.write("x"); child.close_write; child.read } }
+    ]
+    simulate(allow: %i[children], until: 100) do |world|
+      world.host("ticks") { loop { sleep 1 } }
+      world.client("client") { wait.each { |way| way.call; times << world.time } }
+    end
+    assert_equal [0] * 5, times
+  end
+
+  def test_the_clock_waits_for_an_allowed_thread_unless_it_is_idle
+    times = []
+    told = Queue.new
+    wait = [
+      -> { Thread.new { sleep 0.001 }.join }, -> { Thread.new { sleep 0.001; told << 1 } && told.pop },
+      -> { Thread.new { told << raised { TCPSocket.new("host", 80) } } && told.pop } # a thread has no part in the network
+    ]
+    simulate(allow: %i[threads], until: 100) do |world|
+      world.host("ticks") { loop { sleep 1 } }
+      world.client("client") do
+        times.concat(wait.map { |way| [way.call.class, world.time] })
+        idle = Thread.new { Queue.new.pop }
+        sleep 5
+        idle.kill
+      end
+    end
+    assert_equal [[Thread, 0], [Integer, 0], [Class, 0]], times
+  end
+end
