@@ -50,4 +50,19 @@ class TestSimulationEdges < SimulationTest
     end
     assert_equal [[Thread, 0], [Integer, 0], [Class, 0]], times
   end
+
+  # --- the random numbers of the process -------------------------------------------------------------------------------
+
+  def test_the_sequence_of_the_process_continues
+    draw = -> { srand(42) && Array.new(5) { simulate { |world| world.client("client") { rand } } && rand } }
+    drawn = run_plain { draw.call }
+    assert_equal drawn.uniq, drawn
+    assert_equal drawn, run_plain { draw.call }
+  end
+
+  def test_threads_simulate_one_after_the_other
+    program = ->(world) { world.client("client") { 20.times { sleep rand; world.log(rand(1000)) } } }
+    run = -> { Reactor::Testing.simulate(seed: 5, twice: true, backend: SIMULATED, &program).digest }
+    assert_equal 1, Array.new(4) { Thread.new { Array.new(5) { run.call } } }.flat_map(&:value).uniq.size
+  end
 end

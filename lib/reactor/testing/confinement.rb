@@ -11,7 +11,9 @@ module Reactor
     module Confinement
       # Code that is exempt: ours, for files, and test frameworks, which run diff(1) when an assertion has failed.
       TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/(minitest|test-unit|rspec-\w+)[-.\d]*/}
-      private_constant :TRUSTED
+      # Kernel#rand has one seed per process.
+      ONE = Thread::Mutex.new
+      private_constant :TRUSTED, :ONE
 
       # What {Testing.simulate} can allow.
       REFUSED = %i[threads children datagrams].freeze
@@ -38,12 +40,16 @@ module Reactor
         # @return [Random, nil] the random source of the world
         def random = Host::Boot.current&.world&.entropy
 
-        # Runs the block with Kernel#rand seeded.
+        # Runs the block with Kernel#rand seeded, one block at a time. Afterwards, Kernel#rand continues with a sequence that depends
+        # on where the earlier one was.
         def seeded(seed)
-          before = srand(seed)
-          yield
-        ensure
-          srand(before)
+          ONE.synchronize do
+            after = Random.rand(1 << 128)
+            srand(seed)
+            yield
+          ensure
+            srand(after) if after
+          end
         end
       end
 
