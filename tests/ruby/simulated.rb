@@ -22,6 +22,10 @@ class SimulationTest < ReactorTest
     trace
   end
 
+  def explore(**options, &block)
+    run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
+  end
+
   # A server that runs the block for each connection, and a client, with several seeds. Returns the result of the client's block
   # for each seed.
   def between(server, client, seeds: SEEDS, **link)

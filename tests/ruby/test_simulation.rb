@@ -362,10 +362,6 @@ class TestSimulation < SimulationTest
 
   # --- exploring ---------------------------------------------------------------------------------------------------
 
-  def explore(**options, &block)
-    run_plain { Reactor::Testing.explore(backend: SIMULATED, **options) { |world| instance_exec(world, &block) } }
-  end
-
   # Two fibers read the balance at the same time, tell a server, and write it.
   def lost_update(world)
     balance = 0

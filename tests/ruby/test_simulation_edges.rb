@@ -65,4 +65,40 @@ class TestSimulationEdges < SimulationTest
     run = -> { Reactor::Testing.simulate(seed: 5, twice: true, backend: SIMULATED, &program).digest }
     assert_equal 1, Array.new(4) { Thread.new { Array.new(5) { run.call } } }.flat_map(&:value).uniq.size
   end
+
+  # --- the end ---------------------------------------------------------------------------------------------------------
+
+  def test_an_interrupt_ends_everything_at_once
+    last = ->(world, stop) { world.host("host") { begin; sleep; ensure; stop.call; end } }
+    places = {
+      client: ->(world, stop) { world.client("client") { sleep 1; stop.call } },
+      later: ->(world, stop) { world.client("client") { Fiber.schedule { sleep 1; stop.call }; sleep 2 } },
+      moment: ->(world, stop) { world.at(1, &stop); world.client("client") { sleep 2 } },
+      crash: ->(world, stop) { last.call(world, stop); world.at(1) { world.crash("host") }; world.client("client") { sleep 2 } },
+      ending: ->(world, stop) { last.call(world, stop); world.client("client") { sleep 2 } },
+      block: ->(_, stop) { stop.call }
+    }
+    places.each do |place, program|
+      [-> { raise Interrupt }, -> { exit 3 }].each do |stop|
+        runs = 0
+        ended = assert_raises(Interrupt, SystemExit, place) { explore(runs: 9) { |world| runs += 1; program.call(world, stop) } }
+        assert_equal 1, runs
+        assert_equal 3, ended.status if ended.is_a?(SystemExit)
+        assert_raises(ended.class) { simulate(twice: true) { |world| runs += 1; program.call(world, stop) } }
+        assert_equal 2, runs
+      end
+    end
+  end
+
+  def test_a_time_limit_around_a_simulation
+    endless = ->(world) { world.client("client") { loop { sleep 1 } } }
+    limit = -> { Timeout.timeout(0.01) { Reactor::Testing.simulate(seed: 1, until: 1e9, backend: SIMULATED, &endless) } }
+    assert_raises(Timeout::Error) { run_plain(&limit) }
+  end
+
+  def test_a_client_that_would_go_on_at_the_very_end_is_not_stuck
+    SEEDS.each do |seed|
+      simulate(seed, until: 10) { |world| 2.times { |i| world.client("client #{i}") { loop { sleep 1 } } } }
+    end
+  end
 end

@@ -49,7 +49,7 @@ module Reactor
         def check = (raise Errno::ENETDOWN, "#{@host.name} has crashed" unless @up)
 
         # Called when an error has ended a fiber.
-        def fail(error) = (world.fail(error) if @up)
+        def fail(error) = world.fail(error, @up)
 
         # Ends the fibers where they wait. Their `ensure` clauses run.
         def stop(scheduler)

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "timeout"
 require_relative "../patches"
 require_relative "../run"
 require_relative "../scheduler"
@@ -52,6 +51,8 @@ module Reactor
           scheduler = scheduler(backend, random, ->(error, _) { (Host::Boot.current || world).fail(error) })
           world = World.new(scheduler, random, complete, **options)
           Confinement.seeded(random.rand(1 << 64)) { run_world(scheduler, world, at, &) }
+          raise world.failure if world.interrupted?
+
           world
         end
 
@@ -79,7 +80,7 @@ module Reactor
         rescue Ended
           nil
         rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
-          world.failure = error
+          world.failure ||= error
         ensure
           Patches::VirtualTime.clock = nil
           world.network.close # only after its fibers have ended, because they would notice

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "rbconfig"
+require "timeout"
 require_relative "../options"
 require_relative "confinement"
 require_relative "host"
@@ -18,7 +19,9 @@ module Reactor
       YIELD_RATES = [0, 0.05, 0.3].freeze
       # Paths of this library, of Ruby's own code and of gems.
       NOT_THE_PROGRAMS = %r{\A(#{Regexp.union(File.dirname(__dir__), RbConfig::CONFIG["rubylibdir"])}|<internal:)|/gems/}
-      private_constant :DAY, :YIELD_RATES, :NOT_THE_PROGRAMS
+      # Errors that are meant for the process, not failures of the world.
+      INTERRUPTS = [SignalException, SystemExit, Timeout::ExitException].freeze
+      private_constant :DAY, :YIELD_RATES, :NOT_THE_PROGRAMS, :INTERRUPTS
 
       # @return [Trace]
       attr_reader :trace
@@ -192,10 +195,16 @@ module Reactor
 
       # Ends the world with an error.
       #
+      # @param counts [Boolean] whether it is a failure, too, if it does not end the process
       # @api private
-      def fail(error)
-        @outcome << error
+      def fail(error, counts = true)
+        @failure ||= error if INTERRUPTS.any? { |kind| kind === error }
+        @outcome << error if counts
       end
+
+      # @return [Boolean]
+      # @api private
+      def interrupted? = INTERRUPTS.any? { |kind| kind === @failure }
 
       # Ends the world if all clients have ended.
       #
@@ -248,10 +257,13 @@ module Reactor
       # Called when the time limit elapses. If nothing would ever happen any more, the clients wait in vain.
       def check_progress
         waiting = @hosts.each_value.reject(&:done?).map(&:name)
-        return if waiting.empty? || (@limit && @scheduler.stats[:timers].positive?)
+        return if waiting.empty? || (@limit && goes_on?)
 
         raise Stuck, "#{waiting.join(", ")} cannot continue, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
       end
+
+      # Fibers that are due now have left the timers.
+      def goes_on? = @scheduler.stats[:timers].positive? || @scheduler.fibers.any? { |status| status.state == :ready }
     end
 
     # Clients of a {World} wait for something that never happens.
