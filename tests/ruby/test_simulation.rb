@@ -145,6 +145,14 @@ class TestSimulation < SimulationTest
     assert_equal [Errno::ECONNRESET], between(echo, ask, reset: 0.1).uniq - [Errno::EPIPE]
   end
 
+  def test_a_reset_reaches_a_half_closed_connection
+    dies = ->(socket, world) { socket.write(socket.read); sleep 1; world.crash("server") }
+    ask = lambda do |_|
+      TCPSocket.open("server", 80) { |socket| socket.write("x"); socket.close_write; [socket.read(1), raised { socket.read }] }
+    end
+    assert_equal [["x", Errno::ECONNRESET]], between(dies, ask).uniq
+  end
+
   def test_a_partition_holds_what_was_sent
     echo = ->(socket, _) { IO.copy_stream(socket, socket); socket.close }
     ask = lambda do |world|

@@ -11,8 +11,8 @@ module Reactor
     #
     # @api private
     class Connection
-      # The addresses of a socket.
-      Endpoint = Struct.new(:local, :remote)
+      # The addresses of a socket, and whether its connection has been reset although it cannot tell.
+      Endpoint = Struct.new(:local, :remote, :reset)
       private_constant :Endpoint
 
       attr_reader :network, :hosts
@@ -25,6 +25,7 @@ module Reactor
         @addresses = [[client.address, network.ephemeral], [server.address, port]]
         own, client_end = UNIXSocket.pair
         @programs = [own, nil]
+        @endpoints = []
         @ends = [client_end, server_end]
         @crashed = [] # sides whose hosts have crashed
         @pipes = [0, 1].map { |side| Pipe.new(self, side, *(side.zero? ? @ends : @ends.reverse)) }
@@ -43,7 +44,7 @@ module Reactor
       def belongs_to(socket, side)
         @programs[side] = socket
         local, remote = [side, 1 - side].map { |each| Addrinfo.new(Socket.sockaddr_in(*@addresses[each].reverse), :INET, :STREAM) }
-        Endpoint.new(local, remote)
+        @endpoints[side] = Endpoint.new(local, remote, false)
       end
 
       def names(side) = [@hosts[side].name, @hosts[1 - side].name]
@@ -88,12 +89,12 @@ module Reactor
 
       private
 
-      # Closing a UNIX socket with an unread byte resets the other end.
+      # Closing a UNIX socket with an unread byte resets the other end. If the program has shut down its side, it cannot send one.
       def disconnect(side)
         program, ours = @programs[side], @ends[side]
         program.sendmsg_nonblock("x", exception: false) unless program.nil? || program.closed?
       rescue SystemCallError
-        nil
+        @endpoints[side].reset = true
       ensure
         ours.close
       end

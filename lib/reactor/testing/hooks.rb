@@ -14,7 +14,11 @@ module Reactor
 
       def io_wait(io, *) = real(io.pid) { step(io) || super }
 
-      def io_read(io, *) = real(io.pid) { step(io) || super }
+      # After a reset, the end of the stream is an error.
+      def io_read(io, *)
+        read = real(io.pid) { step(io) || super }
+        read.zero? && Sockets.endpoint(io)&.reset ? -Errno::ECONNRESET::Errno : read
+      end
 
       def io_write(io, *) = real(io.pid) { step(io) || super }
 
