@@ -101,4 +101,20 @@ class TestSimulationEdges < SimulationTest
       simulate(seed, until: 10) { |world| 2.times { |i| world.client("client #{i}") { loop { sleep 1 } } } }
     end
   end
+
+  # --- errors ----------------------------------------------------------------------------------------------------------
+
+  Fixed = Class.new(StandardError) { def message = "fixed" }
+  FirstLine = Class.new(StandardError) { def message = super.lines.first }
+  Coded = Class.new(StandardError) { def exception(*given) = given.empty? ? self : self.class.new(Integer(given.first)) }
+
+  def test_every_error_names_the_seed
+    [Fixed.new, FirstLine.new("mine"), Coded.new("5"), KeyError.new("frozen").freeze].each do |error|
+      program = ->(world) { world.client("client") { raise error } }
+      told = assert_raises(error.class) { simulate(17, &program) }
+      assert_equal "#{error.message}\n(simulated with seed: 17)", told.message
+      assert_match(/test_simulation_edges\.rb/, told.backtrace.first) unless error.frozen?
+      assert_match(/\(simulated with seed: 17, yields: 0, faults: 0\)/, assert_raises(error.class) { explore(runs: 1, seed: 17, &program) }.message)
+    end
+  end
 end

@@ -30,9 +30,8 @@ module Reactor
 
       # @return [Exception] the error of the world; its message includes the arguments that reproduce it, and the timeline
       def error
-        found = @world.failure
         again = { seed: @seed, **@options.slice(:yields, :faults) }.map { |name, value| "#{name}: #{value}" }.join(", ")
-        found.exception("#{found.message}\n(simulated with #{again})\n\n#{@world.trace.timeline(LINES)}")
+        Simulation.annotated(@world.failure, "(simulated with #{again})\n\n#{@world.trace.timeline(LINES)}")
       end
 
       private

@@ -56,6 +56,19 @@ module Reactor
           world
         end
 
+        # @return [Exception] a copy of the error whose message ends with the note
+        def annotated(error, note)
+          message = "#{error.message}\n#{note}"
+          copy = begin
+            error.exception(message)
+          rescue StandardError # it is frozen, or has an `exception` of its own
+            error
+          end
+          return copy if copy.is_a?(error.class) && copy.message.include?(note)
+
+          error.clone(freeze: false).tap { |noted| noted.define_singleton_method(:message) { message } }
+        end
+
         private
 
         def scheduler(backend, random, on_error)
@@ -124,7 +137,7 @@ module Reactor
         world, again = Array.new(twice ? 2 : 1) { Simulation.run(seed, twice, **options, &block) }
         divergence = again && world.trace.difference(again.trace)
         raise "seed #{seed} does not determine everything: two runs diverge here\n#{divergence}" if divergence
-        raise world.failure.exception("#{world.failure.message}\n(simulated with seed: #{seed})") if world.failure
+        raise Simulation.annotated(world.failure, "(simulated with seed: #{seed})") if world.failure
 
         world.trace
       end
