@@ -239,6 +239,40 @@ class TestSimulation < SimulationTest
     end.then { |trace| assert_match(/ 5\.000000  client +crash/, trace.timeline) }
   end
 
+  def test_a_host_may_crash_itself
+    ways = { crash: ->(world) { world.crash("host") }, restart: ->(world) { world.restart("host") } }
+    logs = ways.map do |how, way|
+      log = []
+      simulate do |world|
+        boots = 0
+        world.host("host") do
+          boot = boots += 1
+          Fiber.schedule { sleep; log << :slept }
+          sleep 1
+          way.call(world) if boot == 1
+          log << [how, boot]
+        rescue StandardError
+          retry
+        ensure
+          log << [:ends, boot]
+        end
+        world.client("client") { sleep 5 }
+      end
+      log
+    end
+    assert_equal [[[:ends, 1]], [[:ends, 1], [:restart, 2], [:ends, 2]]], logs
+  end
+
+  def test_a_restart_before_the_start_boots_once
+    boots = 0
+    simulate do |world|
+      world.host("host") { boots += 1 }
+      world.restart("host")
+      world.client("client") { sleep 1 }
+    end
+    assert_equal 1, boots
+  end
+
   # --- the end -----------------------------------------------------------------------------------------------------
 
   def test_a_world_ends_when_its_clients_have_or_at_its_time

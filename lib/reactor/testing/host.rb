@@ -6,6 +6,9 @@ module Reactor
     #
     # @api private
     class Host
+      # Ends a fiber that crashes its own host.
+      Crash = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
+
       # A host from its start to its crash. The host's fibers find it in their storage, which is inherited by fibers they start.
       class Boot
         KEY = :reactor_simulated_boot
@@ -41,6 +44,8 @@ module Reactor
           Fiber[KEY] = self
           @fibers[Fiber.current] = true
           yield
+        rescue Crash
+          nil
         ensure
           @fibers.delete(Fiber.current)
         end
@@ -55,7 +60,7 @@ module Reactor
         def stop(scheduler)
           @up = false
           scheduler.watchers.each { |watcher| watcher.cancel if watcher.instance_variable_get(:@storage)&.value?(self) }
-          @fibers.keys.each { |fiber| scheduler.cancel_fiber(fiber) }
+          (@fibers.keys - [Fiber.current]).each { |fiber| scheduler.cancel_fiber(fiber) }
         end
       end
 

@@ -123,29 +123,26 @@ module Reactor
       end
 
       # Ends the program of a host: its connections are reset, and its fibers end where they wait. Their `ensure` clauses run, but
-      # input and output in them raise Errno::ENETDOWN. Changes to objects that hosts share remain.
+      # input and output in them raise Errno::ENETDOWN. Changes to objects that hosts share remain. Called by the host itself, it does
+      # not return.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
-      def crash(name)
-        host = find(name)
-        return unless host.up?
+      def crash(name) = take_down(find(name))
 
-        @trace.add(name, nil, :crash)
-        host.stop(@scheduler)
-        @network.drop_host(host)
-        end_when_done
-      end
-
-      # Starts a host again, after {#crash} or after its block has ended. If it is still up, it crashes first.
+      # Starts a host again, after {#crash} or after its block has ended. If it is still up, it crashes first. Before the hosts have
+      # started, it does nothing.
       #
       # @return [void]
       # @raise [ArgumentError] there is no such host
       def restart(name)
-        crash(name)
-        @trace.add(name, nil, :start)
-        find(name).start
-        nil
+        host = find(name)
+        take_down(host) do
+          next unless @started
+
+          @trace.add(name, nil, :start)
+          host.start
+        end
       end
 
       # Adds a line to the timeline.
@@ -246,6 +243,22 @@ module Reactor
         host = @hosts[name] = Host.new(self, name, "10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}", client, block)
         host.start if @started
         nil
+      end
+
+      # Crashes the host if it is up. If the current fiber is one of its own, that ends too.
+      #
+      # @yield before that
+      def take_down(host)
+        boot = Host::Boot.current
+        was_up = boot&.up?
+        if host.up?
+          @trace.add(host.name, nil, :crash)
+          host.stop(@scheduler)
+          @network.drop_host(host)
+          end_when_done
+        end
+        yield if block_given?
+        raise Host::Crash if was_up && !boot.up?
       end
 
       # @return [String] the current line of the program
