@@ -117,4 +117,56 @@ class TestSimulationEdges < SimulationTest
       assert_match(/\(simulated with seed: 17, yields: 0, faults: 0\)/, assert_raises(error.class) { explore(runs: 1, seed: 17, &program) }.message)
     end
   end
+
+  # --- arguments -------------------------------------------------------------------------------------------------------
+
+  WRONG = [ArgumentError, TypeError, RangeError].freeze
+
+  def test_wrong_arguments_are_refused_before_anything_is_opened
+    wrong = [
+      { seed: nil }, { seed: -5 }, { seed: 1.7 }, { seed: "3" }, { until: -1 }, { until: Float::NAN }, { at: nil }, { at: Float::NAN }, { at: 1i },
+      { yields: "abc" }, { yields: -1 }, { faults: Float::NAN }, { allow: :threads }, { allow: nil }, { allow: ["threads"] }, { other: 1 },
+      { backend: :none }
+    ]
+    before = descriptors
+    run_plain do
+      GC.disable
+      wrong.each do |options|
+        error = assert_raises(*WRONG, options.inspect) { Reactor::Testing.simulate(seed: 1, **options) { flunk } }
+        assert_match(/#{options.keys.first}/, error.message)
+        assert_raises(*WRONG) { Reactor::Testing.explore(runs: 1, **options) { flunk } }
+      end
+      assert_raises(TypeError) { Reactor::Testing.explore(runs: 1.5) { flunk } }
+      assert_equal [], leaked_descriptors(before)
+    ensure
+      GC.enable
+    end
+  end
+
+  def test_wrong_arguments_of_a_world
+    wrong = [
+      -> { _1.link("srv", "nobody") }, -> { _1.link("nobody") }, -> { _1.link("srv", "srv") }, -> { _1.link(nil) }, -> { _1.partition("srv", "srv") },
+      -> { _1.host(:bank) { nil } }, -> { _1.host("localhost") { nil } }, -> { _1.host("10.0.0.1") { nil } }, -> { _1.host(nil) { nil } },
+      -> { _1.host("") { nil } }, -> { _1.check }, -> { _1.at(1) }, -> { _1.at("1") { nil } }, -> { _1.at(nil) { nil } },
+      -> { _1.at(Float::NAN) { nil } }, -> { _1.link(latency: Float::INFINITY) }, -> { _1.link(latency: 1i) }, -> { _1.link(drop: 0..1) },
+      -> { _1.link(drop: nil) }
+    ]
+    wrong.each_with_index do |way, i|
+      assert_raises(*WRONG, i.to_s) do
+        simulate do |world|
+          world.host("srv") { sleep }
+          world.client("client") { sleep 1 }
+          way.call(world)
+        end
+      end
+    end
+    assert_raises(ArgumentError) do
+      simulate { |world| world.client("client") { world.link("client", "nobody") } }
+    end
+  end
+
+  def test_a_client_that_takes_longer_than_a_day
+    error = assert_raises(Reactor::Testing::Stuck) { simulate { |world| world.client("client") { sleep 200_000 } } }
+    assert_match(/\Aclient has not ended, 86400 s after the start/, error.message)
+  end
 end

@@ -62,7 +62,7 @@ module Reactor
       # timeline of that run.
       #
       # @param runs [Integer] maximum number of seeds
-      # @param seed [Integer] the first one
+      # @param seed [Integer] the first one, at least 0
       # @param until [Numeric, nil] see {simulate}
       # @param options see {simulate}
       # @yieldparam world [World] a new one for each seed, so create the program's shared objects in the block
@@ -71,8 +71,8 @@ module Reactor
       # @raise (see simulate)
       def explore(runs:, seed: 0, until: nil, **options, &block)
         raise ArgumentError, "no block given" unless block
-        raise ArgumentError, "runs must be a positive Integer, not #{runs.inspect}" unless Integer === runs && runs.positive?
-
+        Arguments.count(:runs, runs, 1)
+        Arguments.count(:seed, seed)
         options[:limit] = binding.local_variable_get(:until)
         runs.times do |run|
           $stderr.print("\r#{run} of #{runs} ") if $stderr.tty?

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
+require_relative "arguments"
 require_relative "connection"
 
 module Reactor
@@ -50,17 +51,13 @@ module Reactor
       # --- links ---------------------------------------------------------------------------------------------------
 
       def link(names, latency, **shares)
-        raise ArgumentError, "a link connects at most two hosts, not #{names.size}" if names.size > 2
-
-        shares.each { |name, share| raise ArgumentError, "#{name} must be in 0..1, not #{share.inspect}" unless (0..1).cover?(share) }
-        ends = latency.is_a?(Range) ? [latency.begin, latency.end] : [latency, latency]
-        fits = ends.all?(Numeric) && ends.first >= 0 && ends.last >= ends.first
-        raise ArgumentError, "latency must be seconds or a range of seconds, not #{latency.inspect}" unless fits
-
-        link = Link.new(ends.first.to_f..ends.last.to_f, *shares.values)
+        link = Link.new(Arguments.link(latency, shares), *shares.values)
         names.empty? ? @links.default = link : @links[names.sort] = link
         nil
       end
+
+      # @return [Array<String>] the names of hosts that links have
+      def linked = @links.keys.flatten
 
       # @return [Float] seconds until the message arrives
       def delay(from, to)

@@ -3,6 +3,7 @@
 require_relative "../patches"
 require_relative "../run"
 require_relative "../scheduler"
+require_relative "arguments"
 require_relative "confinement"
 require_relative "hooks"
 require_relative "sockets"
@@ -43,8 +44,8 @@ module Reactor
         # @return [World] after its end; its `failure` tells the outcome
         def run(seed, complete, at: START, backend: nil, **options, &)
           raise "this thread already has a scheduler" if Fiber.scheduler
-          raise TypeError, "at must be a Time or seconds, not #{at.class}" unless Time === at || Numeric === at
 
+          Arguments.check(seed, at, **options)
           Patches.install(Patches::VIRTUAL_TIME, PATCHES)
           random = Random.new(seed)
           world = nil
@@ -114,7 +115,7 @@ module Reactor
       #     world.at(30) { world.partition("app", "db") }
       #   end
       #
-      # @param seed [Integer]
+      # @param seed [Integer] at least 0
       # @param until [Numeric, nil] virtual seconds after which the world ends; nil: its clients must end within a day
       # @param twice [Boolean] whether to run twice and compare the traces
       # @option options [Time, Numeric] :at initial time of the clocks
@@ -127,7 +128,8 @@ module Reactor
       # @return [Trace]
       # @raise what the block, a host or a check raises; the message includes the seed
       # @raise [Stuck] clients wait for something that never happens
-      # @raise [ArgumentError] the backend is :uring or :iocp; there is neither a client nor `until:`
+      # @raise [ArgumentError, TypeError, RangeError] wrong arguments, also the backends :uring and :iocp; there is neither a client
+      #   nor `until:`
       # @raise [RuntimeError] this thread already has a scheduler; with `twice:`, the traces diverge
       # @raise [NotImplementedError] a host starts a thread or a child, or opens a UDP socket; this platform has no UNIX sockets
       def simulate(seed:, twice: false, until: nil, **options, &block)

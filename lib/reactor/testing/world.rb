@@ -3,7 +3,7 @@
 require "rbconfig"
 require "timeout"
 require_relative "../options"
-require_relative "confinement"
+require_relative "arguments"
 require_relative "host"
 require_relative "network"
 require_relative "trace"
@@ -41,9 +41,6 @@ module Reactor
         @random = random
         @entropy = Random.new(random.rand(1 << 32))
         @allow = allow
-        unknown = allow - Confinement::REFUSED
-        raise ArgumentError, "allow: #{unknown.join(", ")} unknown (known: #{Confinement::REFUSED.join(", ")})" if unknown.any?
-
         @trace = Trace.new(scheduler, complete)
         @network = Network.new(self, Random.new(random.rand(1 << 32)), faults)
         @limit = Options.seconds(:until, limit)
@@ -80,8 +77,13 @@ module Reactor
       # @param reset [Numeric] 0..1: probability that a message resets its connection instead of arriving
       # @param split [Numeric] 0..1: probability that a read is cut short after a few bytes
       # @return [void]
-      # @raise [ArgumentError] out of range; more than two names
+      # @raise [ArgumentError] out of range; more than two names, or twice the same; there is no such host, which is checked when the
+      #   hosts start
       def link(*names, latency: Network::LATENCY, drop: 0, reset: 0, split: 0)
+        raise ArgumentError, "a link connects at most two hosts, not #{names.size}" if names.size > 2
+
+        distinct(*names)
+        names.each { |name| find(name) } if @started
         @network.link(names, latency, drop: drop, reset: reset, split: split)
       end
 
@@ -89,7 +91,11 @@ module Reactor
       #
       # @param time [Numeric] seconds since the start of the world
       # @return [void]
+      # @raise [TypeError, ArgumentError, RangeError] no number of seconds; no block given
       def at(time, &block)
+        raise ArgumentError, "no block given" unless block
+
+        time = Options.seconds(:time, time) || raise(TypeError, "time must be a number of seconds, not nil")
         Host::Boot.start(nil) do
           sleep [time - self.time, 0].max
           block.call unless @has_ended
@@ -108,6 +114,7 @@ module Reactor
       # @return [void]
       # @raise [ArgumentError] there is no such host
       def partition(one, other = nil)
+        distinct(one, other)
         @trace.add(find(one).name, other && find(other).name, :partition)
         @network.partition(one, other)
       end
@@ -156,7 +163,10 @@ module Reactor
       # Runs the block when the world has ended without an error. Use it to check invariants.
       #
       # @return [void]
+      # @raise [ArgumentError] no block given
       def check(&block)
+        raise ArgumentError, "no block given" unless block
+
         @checks << block
         nil
       end
@@ -219,6 +229,7 @@ module Reactor
         yield self
         raise ArgumentError, "a world needs a client, or until:" unless @has_clients || @limit
 
+        @network.linked.each { |name| find(name) }
         @started = true
         @hosts.values.each(&:start)
         outcome = @outcome.pop(timeout: @limit || DAY)
@@ -237,12 +248,18 @@ module Reactor
 
       def add(name, client, block)
         raise ArgumentError, "no block given" unless block
+
+        Arguments.name(name)
         raise ArgumentError, "there already is a host #{name}" if @hosts.key?(name)
 
         @has_clients ||= client
         host = @hosts[name] = Host.new(self, name, "10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}", client, block)
         host.start if @started
         nil
+      end
+
+      def distinct(one = nil, other = nil)
+        raise ArgumentError, "#{one.inspect} is one host, not two" if one && one == other
       end
 
       # Crashes the host if it is up. If the current fiber is one of its own, that ends too.
@@ -272,7 +289,8 @@ module Reactor
         waiting = @hosts.each_value.reject(&:done?).map(&:name)
         return if waiting.empty? || (@limit && goes_on?)
 
-        raise Stuck, "#{waiting.join(", ")} cannot continue, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
+        how = goes_on? ? "has not ended" : "cannot continue"
+        raise Stuck, "#{waiting.join(", ")} #{how}, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
       end
 
       # Fibers that are due now have left the timers.
