@@ -364,17 +364,6 @@ class TestSimulation < SimulationTest
     assert_operator own.uniq.size, :>, 1
   end
 
-  def test_two_runs_that_part_are_told
-    runs = 0
-    error = assert_raises(RuntimeError) do
-      simulate(twice: true) do |world|
-        runs += 1
-        world.client("client") { sleep 1; world.log("run #{runs}") }
-      end
-    end
-    assert_match(/seed 1 does not determine everything: two runs diverge here\n.*run 1.*\n.*run 2/, error.message)
-  end
-
   def test_threads_and_children_are_refused_unless_allowed
     ways = [
       -> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") },

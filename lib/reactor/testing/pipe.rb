@@ -9,7 +9,9 @@ module Reactor
     class Pipe
       # The most bytes in transit. Beyond that, the sender's socket fills up.
       WINDOW = 1 << 18
-      private_constant :WINDOW
+      # The first byte of TLS.
+      HANDSHAKE = 22
+      private_constant :WINDOW, :HANDSHAKE
 
       # @param side [Integer] the sender's
       # @param source [BasicSocket]
@@ -97,7 +99,8 @@ module Reactor
       def write(bytes)
         written = @target.sendmsg_nonblock(bytes, exception: false)
         written = 0 if written == :wait_writable
-        @network.trace.add(*@connection.names(@side), written, bytes) if written.positive?
+        @tls ||= bytes.getbyte(0) == HANDSHAKE
+        @network.trace.add(*@connection.names(@side), written, (bytes.byteslice(0, written) unless @tls)) if written.positive?
         @bytes -= written
         wait_for_space(bytes.byteslice(written..)) if written < bytes.bytesize
         listen if @full && !(@full = @bytes >= WINDOW)

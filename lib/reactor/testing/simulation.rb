@@ -138,7 +138,8 @@ module Reactor
         options[:limit] = binding.local_variable_get(:until)
         world, again = Array.new(twice ? 2 : 1) { Simulation.run(seed, twice, **options, &block) }
         divergence = again && world.trace.difference(again.trace)
-        raise "seed #{seed} does not determine everything: two runs diverge here\n#{divergence}" if divergence
+        what = "seed #{seed} does not determine everything: two runs diverge here\n#{divergence}"
+        raise what, cause: world.failure || again.failure if divergence
         raise Simulation.annotated(world.failure, "(simulated with seed: #{seed})") if world.failure
 
         world.trace

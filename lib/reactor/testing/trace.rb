@@ -6,14 +6,15 @@ module Reactor
   module Testing
     # What happened in a {World}: connections, messages, faults, and the lines of {World#log}. {Testing.simulate} returns it.
     #
-    # With the same seed and backend, a program has the same trace in every process. Only the number of bytes in a message counts
-    # for that, not their values, because TLS draws its own random numbers.
+    # With the same seed and backend, a program has the same trace in every process. Of TLS, which draws its own random numbers, only
+    # the number of bytes counts.
     class Trace
       # - `at`: virtual nanoseconds since the start of the world
       # - `order`: a hash of all choices the scheduler has made so far
-      Event = Struct.new(:at, :from, :to, :what, :order, :shown) do
+      # - `sum`: a checksum of the bytes
+      Event = Struct.new(:at, :from, :to, :what, :order, :shown, :sum) do
         # @return [String] the part that is compared
-        def key = "#{at} #{from} #{to} #{what} #{order}"
+        def key = "#{at} #{from} #{to} #{what} #{order} #{sum}"
 
         # @return [String] a line of the timeline
         def to_s = format("%12.6f  %-22s %s%s", at / 1e9, to ? "#{from} -> #{to}" : from, what, (" #{shown}" if shown))
@@ -44,10 +45,10 @@ module Reactor
         @size = @digest = 0
       end
 
-      # @param bytes [String, nil] of a message
+      # @param bytes [String, nil] of a message, to be compared and shown
       # @api private
       def add(from, to, what, bytes = nil)
-        event = Event.new(@scheduler.virtual_elapsed, from, to, what, @scheduler.shuffled, bytes && shown(bytes))
+        event = Event.new(@scheduler.virtual_elapsed, from, to, what, @scheduler.shuffled, *(bytes && [shown(bytes), Zlib.crc32(bytes)]))
         @size += 1
         @digest = Zlib.crc32(event.key, @digest)
         @events << event

@@ -206,7 +206,10 @@ module Reactor
       # @api private
       def fail(error, counts = true)
         @failure ||= error if INTERRUPTS.any? { |kind| kind === error }
-        @outcome << error if counts
+        return unless counts
+
+        log("raises #{error.class}") unless @has_ended
+        @outcome << error
       end
 
       # @return [Boolean]
@@ -238,6 +241,10 @@ module Reactor
 
         @has_ended = true
         @checks.each(&:call)
+        log("ends")
+      rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
+        log("raises #{error.class}") unless error.equal?(outcome)
+        raise
       ensure
         @has_ended = true
         @ended_at = @scheduler.virtual_elapsed

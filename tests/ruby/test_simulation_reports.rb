@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+require_relative "simulated"
+
+# What a simulation tells: divergences, failures, the timeline.
+class TestSimulationReports < SimulationTest
+  # --- twice -------------------------------------------------------------------------------------------------------
+
+  def test_two_runs_that_diverge
+    ways = {
+      [/run 1/, /run 2/] => ->(world, run) { world.client("client") { world.log("run #{run}") } },
+      [/1\.0+ .* ends/, /2\.0+ .* ends/] => ->(world, run) { world.client("client") { sleep run } },
+      [/server.*"1\\n"/, /server.*"2\\n"/] => ->(world, run) { world.client("client") { TCPSocket.open("server", 80) { |s| s.puts run; s.read } } },
+      [/client +raises KeyError/, /world +ends/] => ->(world, run) { world.client("client") { raise KeyError if run == 1 } },
+      [/world +ends/, /world +raises KeyError/] => ->(world, run) { world.client("client") { nil }; world.check { raise KeyError if run == 2 } }
+    }
+    ways.each do |(first, second), program|
+      run = 0
+      error = assert_raises(RuntimeError) do
+        simulate(twice: true) do |world|
+          world.host("server") { TCPServer.new("server", 80).accept.then { |socket| socket.gets; socket.close } }
+          program.call(world, run += 1)
+        end
+      end
+      assert_match(/\Aseed 1 does not determine everything: two runs diverge here\n.*#{first}.*\n.*#{second}/, error.message)
+      assert_equal [KeyError], [error.cause.class] if error.message.include?("KeyError")
+    end
+  end
+end
