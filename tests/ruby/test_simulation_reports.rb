@@ -26,4 +26,16 @@ class TestSimulationReports < SimulationTest
       assert_equal [KeyError], [error.cause.class] if error.message.include?("KeyError")
     end
   end
+
+  # --- the end -----------------------------------------------------------------------------------------------------
+
+  def test_a_world_waits_for_the_fibers_of_its_clients
+    late = lambda do |world|
+      world.client("client") { Fiber.schedule { sleep 1; Fiber.schedule { sleep 2; raise KeyError } } }
+      world.client("other") { sleep 2 }
+    end
+    assert_raises(KeyError) { simulate(&late) }
+    simulate(until: 2.5, &late)
+    assert_raises(Reactor::Testing::Stuck) { simulate { |world| world.client("client") { Fiber.schedule { Queue.new.pop } } } }
+  end
 end

@@ -48,7 +48,11 @@ module Reactor
           nil
         ensure
           @fibers.delete(Fiber.current)
+          world.end_when_done if @fibers.empty?
         end
+
+        # Whether all its fibers have ended, or it has crashed.
+        def done? = !@up || @fibers.empty?
 
         # @raise [Errno::ENETDOWN] the host has crashed: its `ensure` clauses must not reach the world any more
         def check = (raise Errno::ENETDOWN, "#{@host.name} has crashed" unless @up)
@@ -66,7 +70,7 @@ module Reactor
 
       attr_reader :world, :name, :address, :boot
 
-      # @param client [Boolean] whether the world waits for the block to end
+      # @param client [Boolean] whether the world waits for its fibers to end
       def initialize(world, name, address, client, block)
         @world = world
         @name = name
@@ -75,32 +79,21 @@ module Reactor
         @block = block
       end
 
-      # Whether the world need not wait for it, because it is no client, its block has ended, or it has crashed.
-      def done? = !@client || @state == :done
+      # Whether the world need not wait for it.
+      def done? = !@client || (!@boot.nil? && @boot.done?)
 
       def up? = !@boot.nil? && @boot.up?
 
       def start
         boot = @boot = Boot.new(self)
-        @state = :running
-        Boot.start(boot) { run(boot) }
+        Boot.start(boot) do
+          @block.call
+        rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
+          boot.fail(error)
+        end
       end
 
-      def stop(scheduler)
-        @state = :done
-        @boot&.stop(scheduler)
-      end
-
-      private
-
-      def run(boot)
-        @block.call
-      rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
-        boot.fail(error)
-      ensure
-        @state = :done if boot.equal?(@boot)
-        @world.end_when_done
-      end
+      def stop(scheduler) = @boot&.stop(scheduler)
     end
     private_constant :Host
   end

@@ -61,7 +61,7 @@ module Reactor
       # @raise [ArgumentError] no block given; the name is taken
       def host(name, &block) = add(name, false, block)
 
-      # Adds a host like {#host}, but the world waits for its block: it ends when all clients have ended or crashed.
+      # Adds a host like {#host}, but the world waits for its fibers: it ends when those of all clients have ended, or crashed.
       #
       # @param (see #host)
       # @return [void]
