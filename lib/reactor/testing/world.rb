@@ -236,6 +236,7 @@ module Reactor
         @started = true
         @hosts.values.each(&:start)
         outcome = @outcome.pop(timeout: @limit || DAY)
+        outcome = @outcome.pop while outcome == :done && !@outcome.empty? # the last fiber may have ended with an error
         check_progress unless outcome
         raise outcome if outcome.is_a?(Exception)
 
