@@ -38,4 +38,21 @@ class TestSimulationReports < SimulationTest
     simulate(until: 2.5, &late)
     assert_raises(Reactor::Testing::Stuck) { simulate { |world| world.client("client") { Fiber.schedule { Queue.new.pop } } } }
   end
+
+  # --- the timeline ------------------------------------------------------------------------------------------------
+
+  def test_a_long_timeline_says_that_it_is_cut
+    trace = nil
+    error = assert_raises(KeyError) do
+      simulate { |world| trace = world.trace; world.client("client") { 100.times { |i| world.log("line #{i}") }; raise KeyError, "mine" } }
+    end
+    assert_match(/seed: 1\)\n\n  \.\.\. 41 earlier lines: world\.trace\.timeline .*\n.* line 41$/, error.message)
+    assert_match(/\A.* line 0$/, trace.timeline)
+  end
+
+  def test_texts_of_several_encodings
+    texts = ["\u00e9", "\xff".b, "\xff"]
+    error = assert_raises(KeyError) { simulate { |world| world.client("client") { texts.each { world.log(_1) }; raise KeyError, "\xfe".b } } }
+    assert_match(/\A\ufffd\n.* \u00e9\n.* \ufffd\n.* \ufffd\n/m, error.message)
+  end
 end

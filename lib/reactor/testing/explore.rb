@@ -8,10 +8,6 @@ module Reactor
     #
     # @api private
     class Explore
-      # Number of timeline lines in the message.
-      LINES = 60
-      private_constant :LINES
-
       # @param seed [Integer]
       # @param world [World] the failed one
       def initialize(seed, world, options, block)
@@ -28,11 +24,8 @@ module Reactor
         self
       end
 
-      # @return [Exception] the error of the world; its message includes the arguments that reproduce it, and the timeline
-      def error
-        again = { seed: @seed, **@options.slice(:yields, :faults) }.map { |name, value| "#{name}: #{value}" }.join(", ")
-        Simulation.annotated(@world.failure, "(simulated with #{again})\n\n#{@world.trace.timeline(LINES)}")
-      end
+      # @return [Exception]
+      def error = Simulation.error(@world, @seed, @options)
 
       private
 

@@ -17,6 +17,8 @@ module Reactor
     module Simulation
       # When each world starts: 2026-01-01, in seconds.
       START = 1_767_225_600
+      # Number of timeline lines in the message of an error.
+      LINES = 60
       # Backends that complete operations in an order that the seed does not determine.
       UNORDERED = %i[uring iocp].freeze
 
@@ -37,7 +39,7 @@ module Reactor
       # Ends the other fibers of a run.
       Ended = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
 
-      private_constant :START, :UNORDERED, :ROWS, :PATCHES, :Ended
+      private_constant :START, :LINES, :UNORDERED, :ROWS, :PATCHES, :Ended
 
       class << self
         # @param complete [Boolean] whether to keep all events in the trace
@@ -57,9 +59,17 @@ module Reactor
           world
         end
 
+        # @return [Exception] the world's; its message includes the arguments that reproduce it, and the timeline
+        def error(world, seed, options)
+          again = { seed: seed, **options.slice(:yields, :faults).compact }.map { |name, value| "#{name}: #{value}" }.join(", ")
+          annotated(world.failure, "(simulated with #{again})\n\n#{world.trace.timeline(LINES)}")
+        end
+
+        private
+
         # @return [Exception] a copy of the error whose message ends with the note
         def annotated(error, note)
-          message = "#{error.message}\n#{note}"
+          message = "#{Trace.text(error.message)}\n#{note}"
           copy = begin
             error.exception(message)
           rescue StandardError # it is frozen, or has an `exception` of its own
@@ -69,8 +79,6 @@ module Reactor
 
           error.clone(freeze: false).tap { |noted| noted.define_singleton_method(:message) { message } }
         end
-
-        private
 
         def scheduler(backend, random, on_error)
           raise NotImplementedError, "a simulation needs UNIX sockets" unless defined?(UNIXSocket) && UNIXSocket.respond_to?(:pair)
@@ -126,7 +134,7 @@ module Reactor
       #   an order that the seed does not determine
       # @yieldparam world [World]
       # @return [Trace]
-      # @raise what the block, a host or a check raises; the message includes the seed
+      # @raise what the block, a host or a check raises; the message includes the seed and the end of the timeline
       # @raise [Stuck] clients wait for something that never happens
       # @raise [ArgumentError, TypeError, RangeError] wrong arguments, also the backends :uring and :iocp; there is neither a client
       #   nor `until:`
@@ -140,7 +148,7 @@ module Reactor
         divergence = again && world.trace.difference(again.trace)
         what = "seed #{seed} does not determine everything: two runs diverge here\n#{divergence}"
         raise what, cause: world.failure || again.failure if divergence
-        raise Simulation.annotated(world.failure, "(simulated with seed: #{seed})") if world.failure
+        raise Simulation.error(world, seed, options) if world.failure
 
         world.trace
       end

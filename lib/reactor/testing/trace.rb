@@ -21,6 +21,10 @@ module Reactor
       end
       private_constant :Event
 
+      # @return [String] valid UTF-8
+      # @api private
+      def self.text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+
       # Number of events to keep, unless all are kept.
       KEPT = 2_000
       # The most bytes of a message to show.
@@ -56,7 +60,12 @@ module Reactor
       end
 
       # @return [String] the last events, one per line: when, between which hosts, and what
-      def timeline(last = KEPT) = @events.last(last).join("\n")
+      def timeline(last = KEPT)
+        lines = @events.last(last)
+        earlier = @size - lines.size
+        lines.unshift("  ... #{earlier} earlier lines: world.trace.timeline shows up to #{KEPT}") if earlier.positive?
+        lines.join("\n")
+      end
 
       # @return [String]
       def inspect = "#<#{self.class} #{size} events, digest #{digest}>"

@@ -156,7 +156,7 @@ module Reactor
       #
       # @return [void]
       def log(text)
-        @trace.add(Host::Boot.current&.host&.name || "world", nil, text.to_s)
+        @trace.add(Host::Boot.current&.host&.name || "world", nil, Trace.text(text.to_s))
         nil
       end
 
