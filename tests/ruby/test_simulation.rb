@@ -88,13 +88,123 @@ class TestSimulation < SimulationTest
         assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("server", 81) }
         assert_raises(Socket::ResolutionError) { TCPSocket.new("nobody", 80) }
         world.partition("server")
-        assert_raises(Errno::ETIMEDOUT) { TCPSocket.new("server", 80, connect_timeout: 3) }
+        assert_raises(IO::TimeoutError) { TCPSocket.new("server", 80, connect_timeout: 2) }
+        assert_raises(Errno::ETIMEDOUT) { Socket.tcp("server", 80, connect_timeout: 1) }
         assert_raises(Timeout::Error) { Timeout.timeout(3) { TCPSocket.new("server", 80) } }
         assert_in_delta 6, world.time, 0.1
         assert_raises(Errno::ETIMEDOUT) { TCPSocket.new("server", 80) }
         assert_in_delta 6 + 127, world.time, 5
       end
     end
+  end
+
+  def test_a_connection_without_blocking
+    connect = lambda do |world|
+      connect = lambda do |port|
+        socket = Socket.new(:INET, :STREAM)
+        address = Addrinfo.tcp("server", port)
+        assert_raises(IO::EINPROGRESSWaitWritable) { socket.connect_nonblock(address) }
+        assert_raises(Errno::EALREADY) { socket.connect_nonblock(address) }
+        socket.wait_writable(5) ? [socket, address] : socket.close
+      end
+      socket, address = connect.call(80)
+      assert_equal 0, socket.connect_nonblock(address, exception: false)
+      assert_raises(Errno::EISCONN) { socket.connect(address) }
+      assert_equal ["server", 5], [socket.write("hello") && socket.readpartial(10), socket.remote_address.ip_port - 75]
+      socket.close
+      refused, address = connect.call(81)
+      assert_raises(Errno::ECONNREFUSED) { refused.connect_nonblock(address) }
+      refused.close
+      world.partition("server")
+      before = world.time
+      assert_nil connect.call(80)
+      assert_raises(Errno::ETIMEDOUT) { address.connect(timeout: 3) }
+      world.time - before
+    end
+    answer = ->(socket, _) { socket.readpartial(10); socket.write("server"); socket.close }
+    between(answer, connect).each { |took| assert_in_delta 8, took, 0.1 }
+  end
+
+  def test_where_a_server_listens
+    simulate do |world|
+      listeners = []
+      world.host("server") do
+        assert_raises(Errno::EADDRNOTAVAIL) { TCPServer.new("client", 80) }
+        assert_raises(Socket::ResolutionError) { TCPServer.new("nobody", 80) }
+        listeners << TCPServer.new("localhost", 80) << TCPServer.new("http-alt") << TCPServer.new("server", nil)
+        listeners.concat(Socket.tcp_server_sockets("127.0.0.1", 82)) << Socket.new(:INET, :STREAM).tap { |socket| socket.listen(1) }
+        TCPSocket.new("localhost", 80).close
+        sleep
+      end
+      world.client("client") do
+        sleep 1
+        assert_equal [80, 8080, 49_152, 82, 49_153], listeners.map { |listener| listener.local_address.ip_port }
+        assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("server", 80) }
+        assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("server", 82) }
+        assert_raises(ArgumentError) { TCPSocket.new("server", 8080, limit: 1) }
+        TCPSocket.new("server", "http-alt").close
+        TCPSocket.new("server", 49_153).close
+      end
+    end
+  end
+
+  def test_a_port_is_chosen_among_the_free_ones
+    simulate do |world|
+      world.client("client") do
+        kept = TCPServer.new(0)
+        16_383.times { world.instance_variable_get(:@network).ephemeral }
+        refute_equal kept.addr[1], TCPServer.new(0).addr[1]
+        assert_raises(NotImplementedError) { kept.sysaccept }
+      end
+    end
+  end
+
+  def test_no_connection_is_accepted_that_no_client_has
+    skip "no limit of descriptors" unless Process.respond_to?(:setrlimit)
+
+    said = child_says(<<~RUBY)
+      require "reactor/testing"
+      Process.setrlimit(:NOFILE, 64)
+      told, failed = [], 0
+      Reactor::Testing.simulate(seed: 1, until: 100, backend: #{SIMULATED.inspect}) do |world|
+        world.host("server") do
+          listener = TCPServer.new("server", 80)
+          loop do
+            Fiber.schedule(listener.accept) { |socket| told << [socket.remote_address.ip_port, socket.gets.to_i]; sleep 1; socket.close }
+          rescue Errno::EMFILE
+            sleep 0.5
+          end
+        end
+        world.client("client") do
+          40.times do
+            Fiber.schedule do
+              TCPSocket.open("server", 80) { |socket| socket.puts socket.local_address.ip_port; socket.read }
+            rescue Errno::EMFILE
+              failed += 1
+              sleep 2
+              retry
+            end
+          end
+          sleep 60
+        end
+      end
+      p told.size, failed.positive?, told.all? { |theirs, own| theirs == own }
+    RUBY
+    assert_equal "40\ntrue\ntrue\n", said
+  end
+
+  def test_options_of_tcp
+    between(->(_, _) { sleep }, lambda do |_|
+      socket = TCPSocket.new("server", 80)
+      socket.setsockopt(:TCP, :NODELAY, 1)
+      socket.setsockopt(Socket::Option.int(:INET, :TCP, :KEEPIDLE, 5))
+      kept = [socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY), socket.getsockopt(:TCP, :KEEPIDLE), socket.getsockopt(:TCP, :SYNCNT)]
+      assert_equal [1, 5, 0], kept.map(&:int)
+      assert_raises(SocketError) { socket.setsockopt(:TCP, :NONE, 1) }
+      socket.close
+      assert_raises(IOError) { socket.remote_address }
+      assert_raises(IOError) { socket.peeraddr }
+    end, seeds: [1])
   end
 
   def test_a_full_queue_lets_a_client_try_again

@@ -95,6 +95,14 @@ module Reactor
         def initialize(...) = (Confinement.refuse(:datagrams); super)
       end
 
+      # Prepended to Socket.
+      module DatagramSockets
+        def initialize(domain, type = nil, *)
+          Confinement.refuse(:datagrams) if type == Socket::SOCK_DGRAM || type.to_s.end_with?("DGRAM")
+          super
+        end
+      end
+
       # Prepended to Random's singleton class.
       module RandomSeeds
         def new(*seed) = seed.empty? && (source = Confinement.random) ? super(source.rand(1 << 64)) : super

@@ -18,23 +18,22 @@ module Reactor
       attr_reader :network, :hosts
 
       # @param port [Integer] the server's
+      # @param pair [Array<Socket>] the client's socket, and the network's end of it
       # @param server_end [Socket] the network's end at the server, already connected
-      def initialize(network, client, server, port, server_end)
+      def initialize(network, client, server, port, pair, server_end)
         @network = network
         @hosts = [client, server]
         @addresses = [[client.address, network.ephemeral], [server.address, port]]
-        own, client_end = UNIXSocket.pair
-        @programs = [own, nil]
+        @programs = [pair.first, nil]
         @endpoints = []
-        @ends = [client_end, server_end]
+        @ends = [pair.last, server_end]
         @crashed = [] # sides whose hosts have crashed
         @pipes = [0, 1].map { |side| Pipe.new(self, side, *(side.zero? ? @ends : @ends.reverse)) }
       end
 
-      # @return [UNIXSocket] the client's socket
-      def own = @programs.first
-
+      # Drops what the client's socket has been filled with meanwhile, so that it becomes writable.
       def begin
+        nil while @ends.first.recv_nonblock(65_536, exception: false).is_a?(String)
         @pipes.each(&:listen)
         self
       end

@@ -19,10 +19,13 @@ module Reactor
       LONGEST_RESEND = 120
       # The first of the ports that the network assigns.
       EPHEMERAL = 49_152
-      private_constant :FIRST_RETRY, :GIVE_UP, :LONGEST_RESEND, :EPHEMERAL
+      # Names of a host for itself, and for all of its addresses.
+      LOOPBACK = %w[127.0.0.1 ::1 localhost].freeze
+      ANY = ["0.0.0.0", "::", "", nil].freeze
+      private_constant :FIRST_RETRY, :GIVE_UP, :LONGEST_RESEND, :EPHEMERAL, :LOOPBACK, :ANY
 
       Link = Struct.new(:latency, :drop, :reset, :split)
-      Listener = Struct.new(:host, :port, :path, :socket, :pending)
+      Listener = Struct.new(:host, :port, :loopback, :path, :socket, :pending)
       private_constant :Link, :Listener
 
       # @return [Integer] faults so far
@@ -37,7 +40,7 @@ module Reactor
         @faults = @names = 0
         @links = Hash.new(Link.new(LATENCY, 0, 0, 0)) # one name or a pair of names => its link
         @cuts = []
-        @listeners = {} # path => listener
+        @listeners = {} # [host, port] => listener
         @orphans = []   # listening sockets of crashed hosts
         @connections = {}.compare_by_identity
         @never, @never_written = IO.pipe
@@ -93,42 +96,39 @@ module Reactor
 
       # --- listening and connecting --------------------------------------------------------------------------------
 
-      # @return [Integer] the port
-      # @raise [Errno::EADDRINUSE]
-      def bind(host, socket, port, path)
-        port = ephemeral if port.zero?
+      # @param name [String, nil] what the program binds to: a name or an address of its host
+      # @return [Listener]
+      # @raise [SystemCallError, SocketError] as bind(2)
+      def bind(host, socket, name, port)
+        raise Errno::EADDRNOTAVAIL, "bind(2) for #{name.inspect} port #{port}" unless resolve(host, name).equal?(host)
+
+        port = (EPHEMERAL..).lazy.map { ephemeral }.find { |free| !listener(host, free) } if port.zero?
         raise Errno::EADDRINUSE, "bind(2) for #{host.name} port #{port}" if listener(host, port)
 
-        @listeners[path] = Listener.new(host, port, path, socket, [])
-        port
+        @listeners[[host, port]] = Listener.new(host, port, LOOPBACK.include?(name), path, socket, [])
       end
 
-      # @return [String] an address for a socket
-      def path
-        @names += 1
-        RUBY_PLATFORM.include?("linux") ? "\0reactor-#{Process.pid}-#{object_id}-#{@names}" : File.join(folder, @names.to_s)
-      end
-
-      # @param path [String] the listener's
+      # @param listener [Listener]
       # @return [Connection::Endpoint, nil] for the socket that has just been accepted
-      def accepted(path, socket)
-        connection = @listeners[path]&.pending&.shift or return
+      def accepted(listener, socket)
+        connection = listener.pending.shift or return
         trace.add(*connection.names(1), :accept)
         connection.belongs_to(socket, 1)
       end
 
       # Connects, after the usual delays.
       #
+      # @param pair [Array<Socket>] the program's socket, and the network's end of it
       # @return [Connection]
       # @raise [SystemCallError, SocketError] as connect(2)
-      def connect(from, to, port)
+      def connect(from, to, port, pair)
         target = "connect(2) for #{to.name.inspect} port #{port}"
         pause = FIRST_RETRY
         connection = begun = nil
         trace.add(from.name, to.name, "connect #{port}")
         loop do
           sleep delay(from, to)
-          connection = knock(from, to, port) unless cut?(from, to)
+          connection = knock(from, to, port, pair) unless cut?(from, to)
           sleep delay(to, from) if connection
           return (begun = connection).begin if connection.is_a?(Connection)
           raise Errno::ECONNREFUSED, target if connection == :refused
@@ -138,16 +138,19 @@ module Reactor
           pause *= 2
         end
       ensure
-        connection.begin.own.close if Connection === connection && !begun
+        Connection === connection ? connection.begin : pair.last.close unless begun
       end
 
       # @return [Host] the host with this name or address
       # @raise [Socket::ResolutionError]
       def resolve(host, name)
-        return host if ["localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "", nil].include?(name)
+        return host if LOOPBACK.include?(name) || ANY.include?(name)
 
         @world.resolve(name.to_s) || raise(Socket::ResolutionError, "getaddrinfo: Name or service not known (#{name})")
       end
+
+      # @return [String] the address that a name stands for
+      def address(host, name) = LOOPBACK.include?(name) ? LOOPBACK.first : resolve(host, name).address
 
       # --- for connections -----------------------------------------------------------------------------------------
 
@@ -195,17 +198,16 @@ module Reactor
         true
       end
 
-      def listener(host, port)
-        @listeners.each_value.find { |each| each.host.equal?(host) && each.port == port && !each.socket.closed? }
-      end
+      def listener(host, port) = @listeners[[host, port]]&.then { |listener| listener unless listener.socket.closed? }
 
       # @return [Connection, Symbol, nil] :refused; or nil if the queue is full
-      def knock(from, to, port)
-        listener = listener(to, port) or return :refused
+      def knock(from, to, port, pair)
+        listener = listener(to, port)
+        return :refused if listener.nil? || (listener.loopback && !from.equal?(to))
 
         ours = Socket.new(:UNIX, :STREAM)
         ours.connect_nonblock(Socket.sockaddr_un(listener.path))
-        connection = Connection.new(self, from, to, port, ours)
+        connection = Connection.new(self, from, to, port, pair, ours)
         @connections[connection] = true
         listener.pending << connection
         connection
@@ -219,6 +221,12 @@ module Reactor
 
       # Runs the block in a fiber that belongs to no host, so that what it starts does not end with a host.
       def outside(&) = Host::Boot.current ? Fiber.new(storage: {}, &).resume : yield
+
+      # @return [String] an address for a listening socket
+      def path
+        @names += 1
+        RUBY_PLATFORM.include?("linux") ? "\0reactor-#{Process.pid}-#{object_id}-#{@names}" : File.join(folder, @names.to_s)
+      end
 
       # Only Linux has socket names that are not files.
       def folder

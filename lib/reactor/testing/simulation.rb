@@ -28,7 +28,7 @@ module Reactor
         [BasicSocket, Sockets::Addresses], [IPSocket, Sockets::IPAddresses], [IPSocket.singleton_class, Sockets::AddressLookup],
         [Addrinfo.singleton_class, Sockets::Lookup], [Thread.singleton_class, Confinement::Threads],
         [Process.singleton_class, Confinement::Children], [Kernel.singleton_class, Confinement::Commands], [Kernel, Confinement::PrivateCommands],
-        [IO.singleton_class, Confinement::Popen], [UDPSocket, Confinement::Datagrams], [Random.singleton_class, Confinement::RandomSeeds],
+        [IO.singleton_class, Confinement::Popen], [UDPSocket, Confinement::Datagrams], [Socket, Confinement::DatagramSockets], [Random.singleton_class, Confinement::RandomSeeds],
         [SecureRandom.singleton_class, Confinement::SecureNumbers]
       ].freeze
 

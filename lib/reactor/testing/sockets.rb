@@ -12,34 +12,71 @@ module Reactor
     module Sockets
       # The option levels that every socket supports.
       LEVELS = [:SOCKET, "SOCKET", Socket::SOL_SOCKET].freeze
-      private_constant :LEVELS
+      LIMITS = %i[connect_timeout open_timeout resolv_timeout].freeze
+      private_constant :LEVELS, :LIMITS
 
       class << self
-        # @return [Connection::Endpoint, nil]
+        # @return [Connection::Endpoint, Listening, Connecting, nil]
         def endpoint(socket) = socket.instance_variable_get(:@reactor_endpoint)
 
+        # @return [Addrinfo, nil] an address of an open socket
+        def address(socket, side) = socket.closed? ? nil : endpoint(socket)&.public_send(side)
+
         # Turns the socket, which may be uninitialized or of another family, into one that listens on a new path.
-        def bind(socket, boot, port)
-          network = boot.world.network
-          path = network.path
-          port = network.bind(boot.host, socket, port, path)
+        def bind(socket, boot, name, port)
           unix = Socket.new(:UNIX, :STREAM)
-          unix.bind(Addrinfo.unix(path))
+          listener = boot.world.network.bind(boot.host, socket, name, port)
+          unix.bind(Addrinfo.unix(listener.path))
           replace(socket, unix)
-          address = Addrinfo.new(Socket.sockaddr_in(port, boot.host.address), :INET, :STREAM)
-          socket.instance_variable_set(:@reactor_endpoint, Listening.new(address, path))
+          address = Addrinfo.new(Socket.sockaddr_in(listener.port, boot.host.address), :INET, :STREAM)
+          socket.instance_variable_set(:@reactor_endpoint, Listening.new(address, listener))
+        rescue SystemCallError, SocketError
+          unix&.close
+          raise
         end
 
         # Turns the socket into the client's end of a connection.
         #
         # @param limit [Numeric, nil] seconds
-        def connect(socket, boot, host, port, limit = nil)
+        # @param error [Class] raised after that
+        def connect(socket, boot, name, port, limit = nil, error = Errno::ETIMEDOUT)
           network = boot.world.network
-          target = network.resolve(boot.host, host)
-          connection = Fiber.scheduler.timeout_after(limit, Errno::ETIMEDOUT) { network.connect(boot.host, target, Integer(port)) }
-          replace(socket, connection.own)
+          host = network.resolve(boot.host, name)
+          pair = Socket.pair(:UNIX, :STREAM)
+          connection = Fiber.scheduler.timeout_after(limit, error, "user specified timeout") { network.connect(boot.host, host, port, pair) }
+          replace(socket, pair.first)
           socket.instance_variable_set(:@reactor_endpoint, connection.belongs_to(socket, 0))
           socket
+        ensure
+          pair&.first&.close unless endpoint(socket)
+        end
+
+        # Turns the socket into one that is not writable until it is connected, or until that has failed.
+        def begin_connect(socket, boot, name, port)
+          network = boot.world.network
+          host = network.resolve(boot.host, name)
+          own, other = Socket.pair(:UNIX, :STREAM)
+          replace(socket, own)
+          nil while socket.write_nonblock("x" * 65_536, exception: false).is_a?(Integer)
+          connecting = socket.instance_variable_set(:@reactor_endpoint, Connecting.new)
+          Fiber.schedule do
+            connection = network.connect(boot.host, host, port, [socket, other])
+            socket.instance_variable_set(:@reactor_endpoint, connection.belongs_to(socket, 0))
+          rescue SystemCallError => error
+            connecting.error = error
+          end
+        end
+
+        # @raise [SystemCallError] the socket is connected or connecting, or that has failed
+        def check_unconnected(socket)
+          case endpoint(socket)
+          when nil, Listening then nil
+          when Connecting
+            error = endpoint(socket).error or raise Errno::EALREADY
+            socket.instance_variable_set(:@reactor_endpoint, nil)
+            raise error
+          else raise Errno::EISCONN
+          end
         end
 
         # @param answer [BasicSocket, Array, Symbol] the result of accept
@@ -48,7 +85,7 @@ module Reactor
           listening = endpoint(listener)
           return answer unless listening && socket.is_a?(BasicSocket)
 
-          socket.instance_variable_set(:@reactor_endpoint, Host::Boot.current.world.network.accepted(listening.path, socket))
+          socket.instance_variable_set(:@reactor_endpoint, Host::Boot.current.world.network.accepted(listening.listener, socket))
           address ? [socket, endpoint(socket).remote] : socket
         end
 
@@ -59,11 +96,28 @@ module Reactor
         end
 
         # @return [Numeric, nil] time limit for connecting, in seconds
-        def limit(options) = options.values_at(:connect_timeout, :open_timeout, :resolv_timeout).compact.first
+        def limit(options)
+          unknown = options.keys - [*LIMITS, :fast_fallback]
+          raise ArgumentError, "unknown keyword: #{unknown.first.inspect}" if unknown.any?
+
+          options.values_at(*LIMITS).compact.first
+        end
+
+        # @param service [Integer, String, nil] a port, or a name in /etc/services
+        def port(service) = Integer(service || 0, exception: false) || Socket.getservbyname(service)
+
+        # @return [Socket::Option] from the arguments of setsockopt
+        def option(level, name, value)
+          case value
+          when nil then level
+          when String then Socket::Option.new(:INET, level, name, value)
+          else Socket::Option.int(:INET, level, name, value == true ? 1 : value || 0)
+          end
+        end
 
         private
 
-        # Gives the socket the other one's descriptor.
+        # Gives the socket the other one's descriptor, and its class.
         def replace(socket, unix)
           if initialized?(socket)
             socket.reopen(unix)
@@ -83,23 +137,29 @@ module Reactor
         end
       end
 
-      Listening = Struct.new(:local, :path) do
+      Listening = Struct.new(:local, :listener) do
         def remote = raise(Errno::ENOTCONN)
+      end
+
+      Connecting = Struct.new(:error) do
+        def local = nil
+        def remote = raise(Errno::ENOTCONN)
+        def reset = false
       end
 
       # Prepended to TCPSocket.
       module TCPSocketConnect
         def initialize(host, service, *local, **options)
           boot = Host::Boot.current or return super
-          Sockets.connect(self, boot, host, service, Sockets.limit(options))
+          Sockets.connect(self, boot, host, Sockets.port(service), Sockets.limit(options), IO::TimeoutError)
         end
       end
 
       # Prepended to TCPServer.
       module TCPServerBind
-        def initialize(*arguments)
+        def initialize(host = nil, service) # rubocop:disable Style/OptionalArguments -- as Ruby's
           boot = Host::Boot.current or return super
-          Sockets.bind(self, boot, Integer(arguments.last))
+          Sockets.bind(self, boot, host, Sockets.port(service))
           listen(Socket::SOMAXCONN)
         end
       end
@@ -108,7 +168,7 @@ module Reactor
       module SocketTCP
         def tcp(host, port, *local, **options)
           boot = Host::Boot.current or return super
-          socket = Sockets.connect(allocate, boot, host, port, Sockets.limit(options))
+          socket = Sockets.connect(allocate, boot, host, Sockets.port(port), Sockets.limit(options))
           return socket unless block_given?
 
           begin
@@ -125,20 +185,34 @@ module Reactor
           boot, tcp = Host::Boot.current, Sockets.tcp(address)
           return super unless boot && tcp
 
+          Sockets.check_unconnected(self)
           Sockets.connect(self, boot, tcp.ip_address, tcp.ip_port)
           0
         end
 
         def connect_nonblock(address, exception: true)
-          Host::Boot.current && Sockets.tcp(address) ? connect(address) : super
+          boot, tcp = Host::Boot.current, Sockets.tcp(address)
+          return super unless boot && tcp
+
+          Sockets.check_unconnected(self)
+          Sockets.begin_connect(self, boot, tcp.ip_address, tcp.ip_port)
+          exception ? raise(IO::EINPROGRESSWaitWritable, "connect(2) would block") : :wait_writable
+        rescue Errno::EISCONN
+          exception ? raise : 0
         end
 
         def bind(address)
           boot, tcp = Host::Boot.current, Sockets.tcp(address)
           return super unless boot && tcp
 
-          Sockets.bind(self, boot, tcp.ip_port)
+          Sockets.bind(self, boot, tcp.ip_address, tcp.ip_port)
           0
+        end
+
+        def listen(backlog)
+          boot = Host::Boot.current
+          Sockets.bind(self, boot, nil, 0) if boot && !Sockets.endpoint(self) && local_address.ip?
+          super
         end
       end
 
@@ -147,25 +221,39 @@ module Reactor
         def accept = Host::Boot.current ? Sockets.accepted(self, super) : super
 
         def accept_nonblock(exception: true) = Host::Boot.current ? Sockets.accepted(self, super) : super
+
+        def sysaccept = Host::Boot.current ? raise(NotImplementedError, "the network has no sysaccept; use accept") : super
       end
 
       # Prepended to BasicSocket.
       module Addresses
-        def local_address = Sockets.endpoint(self)&.local || super
-        def remote_address = Sockets.endpoint(self)&.remote || super
-        def getsockname = Sockets.endpoint(self)&.local&.to_sockaddr || super
-        def getpeername = Sockets.endpoint(self)&.remote&.to_sockaddr || super
+        def local_address = Sockets.address(self, :local) || super
+        def remote_address = Sockets.address(self, :remote) || super
+        def getsockname = Sockets.address(self, :local)&.to_sockaddr || super
+        def getpeername = Sockets.address(self, :remote)&.to_sockaddr || super
 
-        # Ignores TCP options, which UNIX sockets do not have.
-        def setsockopt(level, *rest)
-          rest.any? && !LEVELS.include?(level) && Sockets.endpoint(self) ? 0 : super
+        # Only keeps TCP options, which UNIX sockets do not have.
+        def setsockopt(level, name = nil, value = nil)
+          level_of = Socket::Option === level ? level.level : level
+          return super(*[level, name, value].compact) if LEVELS.include?(level_of) || !Sockets.endpoint(self)
+
+          option = Sockets.option(level, name, value)
+          (@reactor_options ||= {})[[option.level, option.optname]] = option
+          0
+        end
+
+        def getsockopt(level, name)
+          return super if LEVELS.include?(level) || !Sockets.endpoint(self)
+
+          option = Sockets.option(level, name, 0)
+          @reactor_options&.[]([option.level, option.optname]) || option
         end
       end
 
       # Prepended to IPSocket.
       module IPAddresses
-        def addr(*) = Sockets.endpoint(self) ? IPAddresses.of(local_address) : super
-        def peeraddr(*) = Sockets.endpoint(self) ? IPAddresses.of(remote_address) : super
+        def addr(*) = Sockets.address(self, :local) ? IPAddresses.of(local_address) : super
+        def peeraddr(*) = Sockets.address(self, :remote) ? IPAddresses.of(remote_address) : super
 
         def self.of(address) = ["AF_INET", address.ip_port, address.ip_address, address.ip_address]
       end
@@ -174,15 +262,18 @@ module Reactor
       module Lookup
         def getaddrinfo(host, service = nil, *, **)
           boot = Host::Boot.current or return super
-          [Addrinfo.new(Socket.sockaddr_in(service.to_i, boot.world.network.resolve(boot.host, host).address), :INET, :STREAM)]
+          [Addrinfo.new(Socket.sockaddr_in(Sockets.port(service), boot.world.network.address(boot.host, host)), :INET, :STREAM)]
         end
+
+        def tcp(host, service) = Host::Boot.current ? getaddrinfo(host, service).first : super
+        def ip(host) = Host::Boot.current ? getaddrinfo(host).first : super
       end
 
       # Prepended to the singleton class of IPSocket.
       module AddressLookup
         def getaddress(host)
           boot = Host::Boot.current or return super
-          boot.world.network.resolve(boot.host, host).address
+          boot.world.network.address(boot.host, host)
         end
       end
     end
