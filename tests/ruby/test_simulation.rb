@@ -237,6 +237,25 @@ class TestSimulation < SimulationTest
     assert_equal [true], between(echo, send, seeds: SEEDS.first(3), drop: 0.05, split: 0.01, latency: 0.01..0.1).uniq
   end
 
+  # Thousands of small messages wait until the reader's socket has space. Each is scheduled once.
+  def test_a_slow_reader_costs_no_more_than_its_messages
+    scheduled = 0
+    trace = simulate do |world|
+      counting = Module.new { define_method(:after) { |*given, &block| (scheduled += 1) && super(*given, &block) } }
+      world.instance_variable_get(:@network).singleton_class.prepend(counting)
+      world.link(split: 1, latency: 0.001)
+      world.host("server") do
+        listener = TCPServer.new("server", 80)
+        listener.accept.then { |socket| 300.times { socket.write("z" * 100) }; socket.close }
+      end
+      world.client("client") do
+        sleep 1
+        TCPSocket.open("server", 80) { |socket| sleep 0.5 while socket.read(1000) }
+      end
+    end
+    assert_operator scheduled, :<, 2 * trace.size
+  end
+
   def test_a_closed_peer_resets
     close = ->(socket, _) { sleep 1; socket.close }
     write = lambda do |_|

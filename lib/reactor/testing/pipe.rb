@@ -33,7 +33,7 @@ module Reactor
 
       def listen = @network.watch(@source, &@read)
 
-      # Sends what was held back while the hosts were partitioned or the receiver's socket was full.
+      # Sends what was held back while the hosts were partitioned.
       def resume
         held, @held = @held, 0
         held.times { send_later }
@@ -116,7 +116,15 @@ module Reactor
         @network.watch(@target, IO::WRITABLE) do
           @blocked = false
           deliver
-          resume
+          deliver_held
+        end
+      end
+
+      # Delivers what became due while the receiver's socket was full.
+      def deliver_held
+        until @held.zero? || @blocked || @connection.cut?
+          @held -= 1
+          deliver
         end
       end
     end
