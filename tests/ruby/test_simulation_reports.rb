@@ -55,4 +55,44 @@ class TestSimulationReports < SimulationTest
     error = assert_raises(KeyError) { simulate { |world| world.client("client") { texts.each { world.log(_1) }; raise KeyError, "\xfe".b } } }
     assert_match(/\A\ufffd\n.* \u00e9\n.* \ufffd\n.* \ufffd\n/m, error.message)
   end
+
+  # @return [String] the timeline of clients that each send the messages to a server, which sends them back
+  def timeline_of(*messages, clients: 1, **link)
+    simulate do |world|
+      world.link(latency: 0.01, **link)
+      world.host("server") do
+        listener = TCPServer.new("server", 80)
+        loop { Fiber.schedule(listener.accept) { |socket| IO.copy_stream(socket, socket); socket.close } }
+      end
+      clients.times do
+        world.client("client #{_1}") do
+          TCPSocket.open("server", 80) { |socket| messages.each { |message| socket.write(message); socket.read(message.bytesize) } }
+        rescue Errno::ECONNRESET
+          nil
+        end
+      end
+      yield world if block_given?
+    end.timeline
+  end
+
+  def test_the_timeline_tells_connections_apart
+    timeline = timeline_of("q", clients: 2)
+    [["client 0", 49_152], ["client 1", 49_153]].each do |name, port|
+      assert_match(/#{name}:#{port} -> server +connect 80$.*server -> #{name}:#{port} +accept$.*#{name}:#{port} -> server +1 "q"$/m, timeline)
+    end
+  end
+
+  def test_the_timeline_has_what_is_lost
+    lost = timeline_of("mine", drop: 0.5, clients: 3)
+    assert_match(/ client \d:\d+ -> server +lost, sent again after [\d.]+ s: 4 "mine"$/, lost)
+    assert_match(/ lost, sent again after [\d.]+ s: (connect|answer)$/, lost)
+    never = timeline_of("mine") { |world| world.at(0.025) { world.crash("server") }; world.client("other") { sleep 1 } }
+    assert_match(/ 0\.030000  client 0:\d+ -> server +never arrives: 4 "mine"$/, never)
+    assert_match(/ never arrives: 4 "mine"$/, timeline_of("mine", reset: 1))
+  end
+
+  def test_the_timeline_shows_text_only
+    timeline = timeline_of("line\n", "\u00e9", "\0\1\2", "\x16\x03\x01text", "text")
+    ["5 \"line\\n\"", "2 #{"\u00e9".inspect}", "3 bytes", "7 bytes of TLS", "4 bytes of TLS"].each { |shown| assert_includes timeline, " #{shown}\n" }
+  end
 end

@@ -17,13 +17,13 @@ module Reactor
 
       attr_reader :network, :hosts
 
-      # @param port [Integer] the server's
+      # @param ports [Array<Integer>] the client's and the server's
       # @param pair [Array<Socket>] the client's socket, and the network's end of it
       # @param server_end [Socket] the network's end at the server, already connected
-      def initialize(network, client, server, port, pair, server_end)
+      def initialize(network, client, server, ports, pair, server_end)
         @network = network
         @hosts = [client, server]
-        @addresses = [[client.address, network.ephemeral], [server.address, port]]
+        @addresses = @hosts.map(&:address).zip(ports)
         @programs = [pair.first, nil]
         @endpoints = []
         @ends = [pair.last, server_end]
@@ -46,9 +46,12 @@ module Reactor
         @endpoints[side] = Endpoint.new(local, remote, false)
       end
 
-      def names(side) = [@hosts[side].name, @hosts[1 - side].name]
+      # @return [Array<String>] the sender and the receiver, for the timeline
+      def names(side) = ["#{@hosts.first.name}:#{@addresses.dig(0, 1)}", @hosts.last.name].rotate(side)
 
-      def delay(side) = @network.delay(@hosts[side], @hosts[1 - side])
+      def delay(side, &) = @network.delay(*@hosts.rotate(side), &)
+
+      def crashed?(side) = @crashed.include?(side)
 
       def cut? = @network.cut?(*@hosts)
 

@@ -62,16 +62,16 @@ module Reactor
       # @return [Array<String>] the names of hosts that links have
       def linked = @links.keys.flatten
 
+      # @yieldparam resent [Float] seconds, if the message is lost at first
       # @return [Float] seconds until the message arrives
       def delay(from, to)
         link = between(from, to)
-        seconds = @random.rand(link.latency)
+        latency = @random.rand(link.latency)
         resent = 0.2
-        while resent < LONGEST_RESEND && fault?(link.drop)
-          seconds += resent
-          resent *= 2
-        end
-        seconds.round(6)
+        resent *= 2 while resent < LONGEST_RESEND && fault?(link.drop)
+        lost = (resent - 0.2).round(1)
+        yield lost if lost.positive?
+        (latency + lost).round(6)
       end
 
       def reset?(from, to) = fault?(between(from, to).reset)
@@ -125,11 +125,13 @@ module Reactor
         target = "connect(2) for #{to.name.inspect} port #{port}"
         pause = FIRST_RETRY
         connection = begun = nil
-        trace.add(from.name, to.name, "connect #{port}")
+        ports = [ephemeral, port]
+        names = ["#{from.name}:#{ports.first}", to.name]
+        trace.add(*names, "connect #{port}")
         loop do
-          sleep delay(from, to)
-          connection = knock(from, to, port, pair) unless cut?(from, to)
-          sleep delay(to, from) if connection
+          sleep(delay(from, to) { |seconds| trace.add(*names, "lost, sent again after #{seconds} s: connect") })
+          connection = knock(from, to, ports, pair) unless cut?(from, to)
+          sleep(delay(to, from) { |seconds| trace.add(*names.reverse, "lost, sent again after #{seconds} s: answer") }) if connection
           return (begun = connection).begin if connection.is_a?(Connection)
           raise Errno::ECONNREFUSED, target if connection == :refused
           raise Errno::ETIMEDOUT, target if pause > GIVE_UP
@@ -201,13 +203,13 @@ module Reactor
       def listener(host, port) = @listeners[[host, port]]&.then { |listener| listener unless listener.socket.closed? }
 
       # @return [Connection, Symbol, nil] :refused; or nil if the queue is full
-      def knock(from, to, port, pair)
-        listener = listener(to, port)
+      def knock(from, to, ports, pair)
+        listener = listener(to, ports.last)
         return :refused if listener.nil? || (listener.loopback && !from.equal?(to))
 
         ours = Socket.new(:UNIX, :STREAM)
         ours.connect_nonblock(Socket.sockaddr_un(listener.path))
-        connection = Connection.new(self, from, to, port, pair, ours)
+        connection = Connection.new(self, from, to, ports, pair, ours)
         @connections[connection] = true
         listener.pending << connection
         connection

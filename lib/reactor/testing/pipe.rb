@@ -42,6 +42,7 @@ module Reactor
       # Sends a reset instead of the bytes in transit.
       def reset
         @reset = true
+        @queue.grep(String).each { |bytes| lose(bytes) }
         @queue.clear
         push(:reset)
       end
@@ -54,7 +55,8 @@ module Reactor
         bytes = @source.recv_nonblock(@network.chunk(*@connection.hosts), exception: false)
         return listen if bytes == :wait_readable
         return push(:end) if bytes.nil? || bytes.empty?
-        return @connection.reset_by(@side) if @network.reset?(*@connection.hosts)
+        @tls ||= bytes.getbyte(0) == HANDSHAKE
+        return lose(bytes) || @connection.reset_by(@side) if @network.reset?(*@connection.hosts)
 
         @bytes += bytes.bytesize
         push(bytes)
@@ -68,13 +70,14 @@ module Reactor
 
       def push(message)
         @queue << message
-        send_later
+        send_later(message)
       end
 
       # Keeps messages in order: those after a resent message wait for it.
-      def send_later
+      def send_later(message = nil)
         now = @network.now
-        @last_due = [@last_due, now + (@connection.delay(@side) * 1e9).round].max
+        delay = @connection.delay(@side) { |seconds| tell("lost, sent again after #{seconds} s:", message) }
+        @last_due = [@last_due, now + (delay * 1e9).round].max
         @network.after((@last_due - now).fdiv(1_000_000_000), &@deliver)
       end
 
@@ -87,7 +90,7 @@ module Reactor
 
       def finish(message)
         @ended = true
-        @network.trace.add(*@connection.names(@side), message)
+        tell(nil, message)
         return @connection.reset_at(1 - @side) if message == :reset
 
         @target.shutdown(Socket::SHUT_WR)
@@ -97,17 +100,27 @@ module Reactor
       end
 
       def write(bytes)
+        return lose(bytes) if @connection.crashed?(1 - @side)
+
         written = @target.sendmsg_nonblock(bytes, exception: false)
         written = 0 if written == :wait_writable
-        @tls ||= bytes.getbyte(0) == HANDSHAKE
-        @network.trace.add(*@connection.names(@side), written, (bytes.byteslice(0, written) unless @tls)) if written.positive?
+        tell(nil, bytes.byteslice(0, written)) if written.positive?
         @bytes -= written
         wait_for_space(bytes.byteslice(written..)) if written < bytes.bytesize
         listen if @full && !(@full = @bytes >= WINDOW)
       rescue Errno::EPIPE, Errno::ECONNRESET
+        lose(bytes)
         @connection.reset_by(1 - @side) # the receiver has closed its socket
       rescue IOError
-        nil # the receiver has gone
+        lose(bytes) # the receiver has gone
+      end
+
+      def lose(bytes) = tell("never arrives:", bytes)
+
+      # Adds a line to the timeline. What TLS sends depends on its own random numbers.
+      def tell(what, message)
+        what = [what, (message.is_a?(String) ? message.bytesize : message), ("bytes of TLS" if @tls && message.is_a?(String))]
+        @network.trace.add(*@connection.names(@side), what.compact.join(" "), (message if message.is_a?(String) && !@tls))
       end
 
       def wait_for_space(rest)

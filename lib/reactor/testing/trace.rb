@@ -17,7 +17,7 @@ module Reactor
         def key = "#{at} #{from} #{to} #{what} #{order} #{sum}"
 
         # @return [String] a line of the timeline
-        def to_s = format("%12.6f  %-22s %s%s", at / 1e9, to ? "#{from} -> #{to}" : from, what, (" #{shown}" if shown))
+        def to_s = format("%12.6f  %-24s %s%s", at / 1e9, to ? "#{from} -> #{to}" : from, what, (" #{shown}" if shown))
       end
       private_constant :Event
 
@@ -81,7 +81,12 @@ module Reactor
 
       private
 
-      def shown(bytes) = bytes.byteslice(0, SHOWN).b.inspect.then { |text| bytes.bytesize > SHOWN ? "#{text}..." : text }
+      def shown(bytes)
+        text = bytes.byteslice(0, SHOWN).force_encoding(Encoding::UTF_8)
+        return "bytes" if text.b.match?(/[\x00-\x08\x0e-\x1f\x7f]/n)
+
+        bytes.bytesize > SHOWN ? "#{text.inspect}..." : text.inspect
+      end
     end
   end
 end
