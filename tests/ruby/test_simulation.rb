@@ -462,7 +462,7 @@ class TestSimulation < SimulationTest
             sleep Random.rand
           end
           clocks = [Time.now.to_r, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)]
-          world.log([rand, Random.new.rand, SecureRandom.hex(4), *clocks, [1, 2, 3].shuffle].inspect)
+          world.log([rand, Random.new.rand, SecureRandom.hex(4), *clocks, [1, 2, 3].shuffle, srand && Random.srand && rand].inspect)
         end
       end
       world.at(1) { world.partition("client 1") }
@@ -496,11 +496,12 @@ class TestSimulation < SimulationTest
   def test_threads_and_children_are_refused_unless_allowed
     ways = [
       -> { Thread.new { nil }.join }, -> { system("true") }, -> { `true` }, -> { IO.popen("true").close }, -> { spawn("true") },
-      -> { fork { nil } }, -> { UDPSocket.new }
+      -> { fork { nil } }, -> { UDPSocket.new }, -> { Socket.new(:INET, :DGRAM) }, -> { Ractor.new { nil } },
+      -> { eval("`true`", binding, "/programs/minitest/lib/ours.rb") }
     ]
     refused = []
     simulate { |world| world.client("client") { refused.concat(ways.map { |way| raised_even { way.call } }) } }
-    assert_equal [NotImplementedError] * 7, refused
+    assert_equal [NotImplementedError] * 10, refused
     simulate(allow: %i[threads children]) { |world| world.client("client") { ways.first(5).each(&:call) } }
   end
 

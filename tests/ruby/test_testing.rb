@@ -103,6 +103,7 @@ class TestTesting < ReactorTest
       assert_equal 90.0, time.elapsed
       assert_operator Thread.new { Process.clock_gettime(Process::CLOCK_MONOTONIC) }.value, :<, real + 60, "other threads see real time"
       assert_equal 3600, Time.now(in: "+01:00").utc_offset
+      assert_equal [Time.now, 3600, 2026], [Time.new, Time.new(in: "+01:00").utc_offset, Time.new(2026).year]
       assert_operator Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID), :<, 3600
       units = %i[nanosecond microsecond millisecond second float_microsecond float_millisecond float_second]
       shown = units.map { |unit| Process.clock_gettime(Process::CLOCK_MONOTONIC, unit) }
@@ -327,6 +328,7 @@ class TestTesting < ReactorTest
     out, err = run.("drawn", "fails")
     seed = err[/\AREACTOR_SHUFFLE=(\d+)\n\z/, 1]
     assert_equal out, run.(seed).first
+    %w[-1 100000000000000000000].each { |other| assert_equal ["", 4], run.(other).then { |order, warned, _| [warned, order.size] } }
   end
 
   def test_a_deadlock_is_detected_in_virtual_time

@@ -76,6 +76,8 @@ module Reactor
           nanoseconds = VirtualTime.clock&.nanoseconds(Process::CLOCK_REALTIME)
           nanoseconds ? at(0, nanoseconds, :nanosecond, **options) : super
         end
+
+        def new(*given, **options) = given.empty? && VirtualTime.clock ? now(**options) : super
       end
 
       # Prepended to Kernel's singleton class. Kernel.sleep returns how long it slept.

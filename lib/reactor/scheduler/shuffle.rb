@@ -11,7 +11,7 @@ module Reactor
 
     def initialize(...)
       super
-      shuffle(SEED)
+      shuffle(SEED % (1 << 64))
     end
 
     pid = Process.pid

@@ -10,7 +10,7 @@ module Reactor
     # @api private
     module Confinement
       # Code that is exempt: ours, for files, and test frameworks, which run diff(1) when an assertion has failed.
-      TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/(minitest|test-unit|rspec-\w+)[-.\d]*/}
+      TRUSTED = %r{\A#{Regexp.escape(File.dirname(__dir__))}/|/gems/(minitest|test-unit|rspec-\w+)-[^/]+/}
       # Kernel#rand has one seed per process.
       ONE = Thread::Mutex.new
       private_constant :TRUSTED, :ONE
@@ -60,6 +60,11 @@ module Reactor
         def fork(...) = Confinement.running(Confinement.refuse(:threads), super)
       end
 
+      # Prepended to Ractor's singleton class.
+      module Ractors
+        def new(...) = (Confinement.refuse(:threads); super)
+      end
+
       # Prepended to Process's singleton class.
       module Children
         def spawn(...) = (Confinement.refuse(:children); super)
@@ -73,6 +78,7 @@ module Reactor
         def fork(...) = (Confinement.refuse(:children); super)
         def system(...) = (Confinement.refuse(:children); super)
         def `(command) = (Confinement.refuse(:children); super)
+        def srand(seed = Random.new_seed) = super
       end
 
       # Prepended to Kernel, where all of them are private.
@@ -83,6 +89,7 @@ module Reactor
         def fork(...) = (Confinement.refuse(:children); super)
         def system(...) = (Confinement.refuse(:children); super)
         def `(command) = (Confinement.refuse(:children); super)
+        def srand(seed = Random.new_seed) = super
       end
 
       # Prepended to IO's singleton class.
@@ -106,6 +113,7 @@ module Reactor
       # Prepended to Random's singleton class.
       module RandomSeeds
         def new(*seed) = seed.empty? && (source = Confinement.random) ? super(source.rand(1 << 64)) : super
+        def srand(seed = Random.new_seed) = super
         def new_seed = Confinement.random&.rand(1 << 128) || super
         def urandom(size) = Confinement.random&.bytes(size) || super
       end
