@@ -3,34 +3,35 @@
 require_relative "options"
 
 module Reactor
-  # A counting semaphore for fibers and threads, with or without a scheduler. Permits are granted in order of arrival.
+  # A number of permits for fibers and threads, with or without a scheduler. Permits are granted in order of arrival.
   #
   #   connections = Reactor::Semaphore.new(5)
-  #   connections.acquire { fetch(url) } # at most five at a time
+  #   connections.acquire { fetch(url) } # in five fibers at once, at most
   #
-  # If a waiting fiber or thread is cancelled or killed, or its timeout elapses, just when it is handed a permit, the permit goes
-  # to the next one.
+  # No permit is lost: if a waiter is cancelled or killed, or its timeout elapses, the next one gets its permit. In a forked child, nobody
+  # else waits or is in a block.
   class Semaphore
-    # A request for a permit: where it waits, whether the permit was granted, and whether it is kept after the call.
-    Turn = Struct.new(:queue, :granted, :kept)
-    # Thread#kill, Thread#raise and Timeout.timeout are deferred until a permit has changed hands completely.
-    WHOLE = { Object => :never }.freeze
-    private_constant :Turn, :WHOLE
-
-    # @return [Integer] free permits
-    attr_reader :available
+    # Defers Thread#kill, Thread#raise and Timeout.timeout.
+    UNINTERRUPTED = { Object => :never }.freeze
+    private_constant :UNINTERRUPTED
 
     # @param permits [Integer]
     # @raise [ArgumentError] permits is below 1
     # @raise [TypeError] permits is not an Integer
     def initialize(permits)
-      @permits = @available = Options.count(:permits, permits)
-      @waiting = {}.compare_by_identity # turns, oldest first
-      @mutex = Thread::Mutex.new # nothing waits while holding it
+      @permits = Options.count(:permits, permits)
+      # Each turn is the queue in which its owner waits. It is in one of these, with its fiber.
+      @waiting = {}.compare_by_identity # in order of arrival
+      @held = {}.compare_by_identity # until a block ends
+      @kept = {}.compare_by_identity # until #release
+      @mutex = Thread::Mutex.new # nothing waits while it is locked
       @pid = Process.pid
     end
 
-    # Waits for a permit. With a block, releases the permit when the block has ended, however it ends.
+    # @return [Integer] permits that are free
+    def available = @permits - @held.size - @kept.size
+
+    # Waits for a permit. With a block, releases the permit when the block ends, however it ends.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
     # @return what the block returns, or true without a block; false when the timeout elapses
@@ -38,90 +39,82 @@ module Reactor
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
-      turn = Turn.new
+      turn = Thread::Queue.new
       begin
-        return false unless ask(turn) || (turn.queue.pop(timeout: seconds) && turn.granted)
-        return turn.kept = true unless block_given?
+        change { @waiting[turn] = Fiber.current }
+        return false unless turn.pop(timeout: seconds)
+        return @kept[turn] = true unless block_given?
 
         yield
       ensure
-        give_back(turn) # must come first, because Ruby raises interrupts at branches
+        leave(turn) # at once: Ruby may raise interrupts at a branch and when a C function returns
       end
     end
 
-    # Takes a permit if one is free. Never waits.
+    # Takes a permit if one is free.
     #
     # @return [Boolean]
     # @raise [ThreadError] in a trap handler
     def try_acquire
-      change { @available.positive? && (@available -= 1) && true }
+      change { available.positive? && (@kept[Thread::Queue.new] = true) }
     end
 
-    # Gives a permit back. Any fiber or thread may call this.
+    # Releases a permit that was acquired without a block. Any fiber or thread may do that.
     #
     # @return [nil]
-    # @raise [ThreadError] all permits are free; in a trap handler
+    # @raise [ThreadError] there is none; in a trap handler
     def release
-      change do
-        raise ThreadError, "all permits are free" if @available == @permits
-
-        hand_on
-      end
+      change { @kept.shift or raise ThreadError, "no permit to release" }
+      nil
     end
 
-    # @return [Integer] number of waiting fibers and threads
+    # @return [Integer] the number of waiters
     def waiting = @waiting.size
 
     # @return [String]
-    def inspect = "#<#{self.class} #{@available} of #{@permits} available#{", #{waiting} waiting" if waiting.positive?}>"
+    def inspect = "#<#{self.class} #{available} of #{@permits} available#{", #{waiting} waiting" if waiting.positive?}>"
 
     private
 
+    # Until it is done: a trap handler may raise in it, and a scheduler may cancel the fiber while it waits for the mutex.
+    def leave(turn)
+      done = change { forget(turn) }
+    ensure
+      leave(turn) unless done || $!.is_a?(ThreadError) # which says that this is a trap handler
+    end
+
+    def forget(turn)
+      @waiting.delete(turn)
+      @held.delete(turn)
+      true
+    end
+
+    # Changes who waits for or has a permit, then grants what is free.
     def change
-      Thread.handle_interrupt(WHOLE) do
+      Thread.handle_interrupt(UNINTERRUPTED) do
         @mutex.synchronize do
-          forget_parents unless @pid == Process.pid
+          forget_others unless @pid == Process.pid
           yield
+        ensure
+          grant
         end
       end
     end
 
-    # In a forked child, nothing that waited in the parent is waiting.
-    def forget_parents
+    # Begins with what an exception has left, if one ended an earlier call.
+    def grant
+      while (turn, fiber = @waiting.first) && (@held.key?(turn) || available.positive?)
+        @held[turn] = fiber
+        turn << true
+        @waiting.delete(turn)
+      end
+    end
+
+    # In a forked child, only the fiber that has forked continues.
+    def forget_others
       @pid = Process.pid
       @waiting.clear
-    end
-
-    # @return [Boolean] whether it got a permit immediately
-    def ask(turn)
-      change do
-        next turn.granted = (@available -= 1) && true if @available.positive?
-
-        turn.queue = Thread::Queue.new
-        @waiting[turn] = true
-        false
-      end
-    end
-
-    # A scheduler may cancel the fiber while it waits for the mutex, and an interrupt may arrive when all is done; so this may be
-    # called twice, and the second call changes nothing.
-    def give_back(turn)
-      done = change do
-        @waiting.delete(turn)
-        hand_on if turn.granted && !turn.kept
-        turn.kept = true
-      end
-    ensure
-      give_back(turn) unless done
-    end
-
-    def hand_on
-      turn, = @waiting.shift
-      return (@available += 1).then { nil } unless turn
-
-      turn.granted = true
-      turn.queue << true
-      nil
+      @held.select! { |_, fiber| fiber.equal?(Fiber.current) }
     end
   end
 end
