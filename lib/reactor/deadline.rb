@@ -80,8 +80,17 @@ module Reactor
       @fiber = nil
     end
 
-    # Leaves the block, without a scheduler, if the time limit has elapsed and the caller is the block itself.
-    def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero?)
+    # Leaves the block, without a scheduler, if the time limit has elapsed and the caller is the block itself, and not its ensure
+    # clause.
+    def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero? && !@stop.raised?)
+
+    # Lets a deadline of a scheduler, which shields delay, end a run.
+    #
+    # @param block [Proc] of the run
+    # @yieldparam limited [Proc] the same block with that deadline
+    def around_run(block)
+      Thread.handle_interrupt(Scope::Interruption => :never) { yield -> { Deadline.new(Float::INFINITY, block).run(&block) } }
+    end
 
     # Records that this deadline ends the current fiber, which belongs to a task of a group in its block.
     def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)

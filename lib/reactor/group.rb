@@ -140,7 +140,7 @@ module Reactor
         first = [value]
         tasks.each { |task| task.cancel(:lost) unless task.runs_here? }
       end
-      elements.each { |*element| first ? break : tasks << launch(attempt, element, :settled, block) }
+      elements.each { |*element| first ? break : launch(attempt, element, :settled, block, tasks) }
       tasks.each(&:join)
       return first[0] if first
 
@@ -185,8 +185,8 @@ module Reactor
 
       value
     ensure
-      told = raised.is_a?(Scope::Interruption) ? raised.reason : raised # will be raised by the block around this one
-      report(@errors.reject { |each| each.equal?(raised) || each.equal?(told) || each.is_a?(Scope::Interruption) })
+      told = $!.is_a?(Scope::Interruption) ? $!.reason : $! # will be raised by the block around this one
+      report(@errors.reject { |each| each.equal?($!) || each.equal?(told) || each.is_a?(Scope::Interruption) })
     end
 
     # Called by the task's fiber when the task has ended.
@@ -299,17 +299,20 @@ module Reactor
       raise ArgumentError, "no block given" unless block
 
       tasks = []
-      elements.each { |*element| tasks << launch(body, element, kind, block) } # Enumerator::Lazy#map would run nothing
+      elements.each { |*element| launch(body, element, kind, block, tasks) } # Enumerator::Lazy#map would run nothing
       tasks
     end
 
-    def launch(body, arguments, kind, block = body)
+    # @param tasks [Array, nil] to which the task is added before it begins
+    def launch(body, arguments, kind, block = body, tasks = nil)
       check_thread
       raise ArgumentError, "no block given" unless body
 
       refuse if @closed
       take_place unless kind == :transient
-      start(Task.new(self, @scheduler, body, arguments, kind, block), block)
+      task = Task.new(self, @scheduler, body, arguments, kind, block)
+      tasks&.push(task)
+      start(task, block)
     end
 
     # The fiber takes its name from the block.
@@ -317,7 +320,7 @@ module Reactor
       begun = false
       @running[task] = true
       @awaited += 1 unless task.kind == :transient
-      @scheduler.fiber do
+      made = @scheduler.fiber do # in a trap handler on select, it begins later
         begun = true
         @deadline&.enter_task
         @tasks&.push(task) unless task.kind
@@ -325,7 +328,7 @@ module Reactor
       end
       task
     ensure
-      forget(task) unless begun
+      forget(task) unless made || begun
     end
 
     def forget(task)

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "deadline"
+
 module Reactor
   # Runs a block as the main fiber of a scheduler, which closes when the block has ended.
   #
@@ -32,6 +34,13 @@ module Reactor
       ensure
         Fiber.set_scheduler(nil) if Fiber.scheduler.equal?(scheduler)
         scheduler.close
+      end
+
+      # Runs as {run}. A deadline of the calling fiber is one of the scheduler meanwhile.
+      def run_in_time(scheduler, block)
+        deadline = Deadline.here or return run(scheduler, &block)
+
+        deadline.around_run(block) { |limited| run(scheduler, &limited) }
       end
 
       # Runs the block in a non-blocking fiber that the calling fiber resumes, like an Enumerator's. While the block waits, the
@@ -86,7 +95,7 @@ module Reactor
 
       Schedulers.leave_parents
       scheduler = Fiber.scheduler
-      return Running.run(Scheduler.new(**options), &block) unless scheduler
+      return Running.run_in_time(Scheduler.new(**options), block) unless scheduler
       raise "this thread has another library's scheduler (#{scheduler.class})" unless scheduler.is_a?(Schedulers::Member)
       raise ArgumentError, "this thread already has a scheduler: cannot set #{options.keys.join(", ")}" unless options.empty?
 

@@ -24,8 +24,14 @@ module Reactor
       # @return [Boolean] whether {Scope#interrupt} was called, as opposed to an elapsed time limit
       def asked? = !@reason.nil?
 
-      # Returns itself, because Timeout.timeout raises it with a message.
-      def exception(*) = self
+      # @return [Boolean] whether it has been raised
+      def raised? = @raised == true
+
+      # Timeout.timeout raises it with a message.
+      def exception(*)
+        @raised = true
+        self
+      end
     end
 
     # A block that no group, task or deadline around it can end.
@@ -35,6 +41,9 @@ module Reactor
 
       # @param task [Group::Task] belongs to the current fiber, and ends when it would enter a shield
       def self.refuse(task) = Fiber.current.instance_variable_set(ENDING, task)
+
+      # @return [Group::Task, nil] the one of {refuse}, the first time
+      def self.refused(fiber) = fiber&.instance_variable_get(ENDING)&.tap { fiber.instance_variable_set(ENDING, nil) }
 
       # @param inside [Scope, nil] search only inside this scope; nil: in all
       # @return [Shield, nil] the innermost shield of the fiber
@@ -58,7 +67,7 @@ module Reactor
 
       # Runs the block in the current fiber.
       def run
-        Fiber.current.instance_variable_get(ENDING)&.deliver(true)
+        Shield.refused(Fiber.current)&.deliver(true)
         Scope.enter(self)
         scopes.each(&:hold_time)
         @scheduler.yield # raises what has arrived before

@@ -290,6 +290,33 @@ class TestGroup < ReactorTest
     assert_equal [:third, [2, 4], 0, :later, []], value
   end
 
+  # The native scheduler lets other fibers run before it returns from the start of a fiber that has computed for long.
+  def test_any_cancels_a_task_that_is_being_started
+    log = []
+    in_fiber do |scheduler|
+      scheduler.singleton_class.prepend(Module.new { def fiber(...) = super.tap { self.yield; self.yield } })
+      second_begun = Thread::Queue.new
+      assert_equal :first, Reactor.group { |group| group.any([1, 2]) { |i| i == 1 ? (second_begun.pop; :first) : cancelled(log, i) { second_begun << true; never } } }
+      assert_equal [2], log
+      Reactor.group do |group|
+        group.async { group.any([3]) { |i| cancelled(log, i) { never } } }.cancel
+      end
+    end
+    assert_equal [2, 3], log
+  end
+
+  def test_a_trap_handler_may_start_a_task
+    out = child_says(<<~'RUBY')
+      Reactor.group do |group|
+        trap(:USR1) { group.async { sleep 0.001; puts "task ended" } }
+        Process.kill(:USR1, Process.pid)
+        sleep 0.001 until group.size == 1
+      end
+      puts "group ended"
+    RUBY
+    assert_equal "task ended\ngroup ended\n", out
+  end
+
   def test_any_cancels_the_others_once
     calls = 0
     trace = TracePoint.new(:call) { |call| calls += 1 if call.method_id == :cancel && call.self.is_a?(Reactor::Group::Task) }

@@ -107,6 +107,18 @@ class TestOnError < ReactorTest
     assert_empty given
   end
 
+  def test_the_error_of_an_outer_deadline_is_raised_only
+    given = []
+    assert_raises(Reactor::DeadlineExceeded) do
+      run_plain do
+        Reactor.run(on_error: ->(error, _) { given << error }) do
+          Reactor.deadline(0.001) { Reactor.group { |group| group.async { sleep }; Fiber.blocking { Reactor.deadline(10) { sleep } } } }
+        end
+      end
+    end
+    assert_empty given
+  end
+
   def test_an_error_of_on_error_leaves_the_error_to_run
     child = run_child(<<~RUBY)
       calls = 0

@@ -143,6 +143,51 @@ class TestSemaphore < ReactorTest
     join_or_fail(waiter, TEST_TIMEOUT)
   end
 
+  def test_a_forked_child_has_the_permits_that_others_of_its_parent_hold
+    needs_fork
+    semaphore, limit = Reactor::Semaphore.new(1), Reactor::RateLimit.new(1, per: 0.001)
+    held, release = Thread::Queue.new, Thread::Queue.new
+    holder = Thread.new { semaphore.acquire { held << true; release.pop } }
+    rate = Reactor::RateLimit.new(1, per: 3600).tap(&:acquire)
+    waiter = Thread.new { rate.acquire }
+    held.pop
+    until_asleep(waiter)
+    pid = fork { exit!(semaphore.acquire { true } && limit.acquire && rate.waiting.positive? && !rate.try_acquire && rate.waiting.zero?) }
+    assert_predicate reap(pid, TEST_TIMEOUT), :success?
+    release << true
+    waiter.kill
+    [holder, waiter].each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
+  end
+
+  # On the main thread, because trap handlers run there. Nothing defers what they raise.
+  def test_a_trap_handler_that_raises_neither_loses_nor_doubles_a_permit
+    needs_fork
+    out = child_says(<<~'RUBY')
+      semaphore = Reactor::Semaphore.new(3)
+      armed = false
+      parent = Process.pid
+      trap(:USR1) { (armed = false) || raise(IOError) if armed }
+      child = fork { loop { Process.kill(:USR1, parent); sleep 0.001 } }
+      50.times do
+        armed = true
+        loop { semaphore.acquire { nil } }
+      rescue IOError
+        armed = false
+      end
+      trap(:USR1, "IGNORE")
+      Process.kill(:KILL, child)
+      Process.wait(child)
+      p semaphore.available
+      limit = Reactor::RateLimit.new(1, per: 1)
+      trap(:USR2) do
+        p([-> { semaphore.acquire }, -> { semaphore.acquire { 1 } }, -> { semaphore.try_acquire }, -> { limit.acquire }].map { |call| call.call rescue $!.class }.uniq)
+      end
+      Process.kill(:USR2, Process.pid)
+      p semaphore.available
+    RUBY
+    assert_equal "3\n[ThreadError]\n3\n", out
+  end
+
   def test_a_timeout_while_a_permit_is_handed_over_loses_none
     in_fiber do
       semaphore = Reactor::Semaphore.new(1)

@@ -242,6 +242,58 @@ class TestShield < ReactorTest
     end
   end
 
+  def test_after_a_shield_that_raised_shields_in_ensure_clauses_still_run
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        begun = Thread::Queue.new
+        task = group.async do
+          begin
+            Reactor.shield { begun << true; sleep 0; raise IOError }
+          rescue IOError
+            log << :rescued
+          end
+          sleep
+        ensure
+          begin
+            Reactor.shield { sleep 0; log << :first }
+          ensure
+            Reactor.shield { sleep 0; log << :second }
+          end
+        end
+        begun.pop
+        task.cancel
+      end
+    end
+    assert_equal %i[rescued first second], log
+  end
+
+  # The deadline has ended the block; a second time it ends nothing.
+  def test_a_shield_in_an_ensure_clause_of_a_late_block_runs
+    log = []
+    late = -> { assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0.001) { begin; sleep; ensure; Reactor.shield { log << 1 }; end } } }
+    run_plain(&late)
+    in_fiber { late.call; Fiber.blocking { late.call } }
+    assert_equal [1, 1, 1], log
+  end
+
+  # The shield begins before the deadline is due, if not at the first, then at a later try.
+  def test_a_deadline_around_a_run_ends_no_shield_in_it
+    [->(&block) { Reactor.group { |group| group.async(&block) } }, ->(&block) { Reactor.run(&block) }].each do |open|
+      log = []
+      seconds = 0.002
+      until log.any?
+        run_plain do
+          assert_raises(Reactor::DeadlineExceeded) do
+            Reactor.deadline(seconds) { open.call { Reactor.shield { log << :begun; sleep 2 * seconds; log << :done }; sleep } }
+          end
+        end
+        seconds *= 2
+      end
+      assert_equal %i[begun done], log
+    end
+  end
+
   def test_without_a_block
     assert_raises(ArgumentError) { Reactor.shield }
   end

@@ -139,7 +139,7 @@ module Reactor
         Scope::Shield.refuse(self)
         @scheduler.fiber do
           @scheduler.yield
-          deliver(false)
+          deliver(false) if Scope::Shield.refused(@fiber)
         end
       rescue FiberError # no memory for a fiber
         throw self

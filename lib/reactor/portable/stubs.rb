@@ -40,7 +40,7 @@ module Reactor
 
       visible = Ractor.current[:__reactor_visible__] ||= ObjectSpace::WeakMap.new # by identity
       unless visible.key?(blocker)
-        [Thread::Mutex, Thread::Queue].each { |type| ObjectSpace.each_object(type) { |object| visible[object] = true } }
+        [Thread::Mutex, Thread::Queue, Thread].each { |type| ObjectSpace.each_object(type) { |object| visible[object] = true } }
       end
       visible.key?(blocker)
     end
