@@ -12,7 +12,9 @@ module Reactor
     # @api private
     class Connection
       # The addresses of a socket, and whether its connection has been reset although it cannot tell.
-      Endpoint = Struct.new(:local, :remote, :reset)
+      Endpoint = Struct.new(:local, :remote, :reset) do
+        def connect_error = Errno::EISCONN
+      end
       private_constant :Endpoint
 
       attr_reader :network, :hosts

@@ -43,7 +43,9 @@ module Reactor
           network = boot.world.network
           host = network.resolve(boot.host, name)
           pair = Socket.pair(:UNIX, :STREAM)
-          connection = Fiber.scheduler.timeout_after(limit, error, "user specified timeout") { network.connect(boot.host, host, port, pair) }
+          connection = Fiber.scheduler.timeout_after(limit, error, "user specified timeout") do
+            network.connect(boot.host, host, port, pair)
+          end
           replace(socket, pair.first)
           socket.instance_variable_set(:@reactor_endpoint, connection.belongs_to(socket, 0))
           socket
@@ -68,16 +70,7 @@ module Reactor
         end
 
         # @raise [SystemCallError] the socket is connected or connecting, or that has failed
-        def check_unconnected(socket)
-          case endpoint(socket)
-          when nil, Listening then nil
-          when Connecting
-            error = endpoint(socket).error or raise Errno::EALREADY
-            socket.instance_variable_set(:@reactor_endpoint, nil)
-            raise error
-          else raise Errno::EISCONN
-          end
-        end
+        def check_unconnected(socket) = endpoint(socket)&.connect_error&.then { |error| raise error }
 
         # @param answer [BasicSocket, Array, Symbol] the result of accept
         def accepted(listener, answer)
@@ -106,15 +99,6 @@ module Reactor
         # @param service [Integer, String, nil] a port, or a name in /etc/services
         def port(service) = Integer(service || 0, exception: false) || Socket.getservbyname(service)
 
-        # @return [Socket::Option] from the arguments of setsockopt
-        def option(level, name, value)
-          case value
-          when nil then level
-          when String then Socket::Option.new(:INET, level, name, value)
-          else Socket::Option.int(:INET, level, name, value == true ? 1 : value || 0)
-          end
-        end
-
         private
 
         # Gives the socket the other one's descriptor, and its class.
@@ -139,12 +123,14 @@ module Reactor
 
       Listening = Struct.new(:local, :listener) do
         def remote = raise(Errno::ENOTCONN)
+        def connect_error = nil
       end
 
       Connecting = Struct.new(:error) do
         def local = nil
         def remote = raise(Errno::ENOTCONN)
         def reset = false
+        def connect_error = error || Errno::EALREADY
       end
 
       # Prepended to TCPSocket.
@@ -208,12 +194,6 @@ module Reactor
           Sockets.bind(self, boot, tcp.ip_address, tcp.ip_port)
           0
         end
-
-        def listen(backlog)
-          boot = Host::Boot.current
-          Sockets.bind(self, boot, nil, 0) if boot && !Sockets.endpoint(self) && local_address.ip?
-          super
-        end
       end
 
       # Prepended to TCPServer and Socket.
@@ -232,22 +212,11 @@ module Reactor
         def getsockname = Sockets.address(self, :local)&.to_sockaddr || super
         def getpeername = Sockets.address(self, :remote)&.to_sockaddr || super
 
-        # Only keeps TCP options, which UNIX sockets do not have.
-        def setsockopt(level, name = nil, value = nil)
-          level_of = Socket::Option === level ? level.level : level
-          return super(*[level, name, value].compact) if LEVELS.include?(level_of) || !Sockets.endpoint(self)
+        # UNIX sockets do not have the options of TCP. Those are ignored, and are on.
+        def setsockopt(level, *rest) = Addresses.tcp?(self, rest.empty? ? level.level : level) ? 0 : super
+        def getsockopt(level, name) = Addresses.tcp?(self, level) ? Socket::Option.int(:INET, level, name, 1) : super
 
-          option = Sockets.option(level, name, value)
-          (@reactor_options ||= {})[[option.level, option.optname]] = option
-          0
-        end
-
-        def getsockopt(level, name)
-          return super if LEVELS.include?(level) || !Sockets.endpoint(self)
-
-          option = Sockets.option(level, name, 0)
-          @reactor_options&.[]([option.level, option.optname]) || option
-        end
+        def self.tcp?(socket, level) = Sockets.endpoint(socket) && !LEVELS.include?(level)
       end
 
       # Prepended to IPSocket.
