@@ -416,19 +416,6 @@ class TestSimulation < SimulationTest
     assert_equal [10.0, 5.5], times
   end
 
-  def test_clients_that_wait_in_vain_are_stuck
-    [{}, { until: 100 }].each do |options|
-      error = assert_raises(Reactor::Testing::Stuck) do
-        simulate(**options) do |world|
-          world.host("host") { sleep }
-          world.client("client") { Queue.new.pop }
-        end
-      end
-      assert_match(/\Aclient cannot continue/, error.message)
-      assert_match(/test_simulation\.rb.*seed: 1\)$/m, error.message)
-    end
-  end
-
   def test_an_error_names_the_seed
     fails = -> { raise KeyError, "mine" }
     at = {

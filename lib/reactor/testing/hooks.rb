@@ -34,11 +34,15 @@ module Reactor
       # @return [Array<Thread>] those that the program has started
       def allowed_threads = @allowed_threads ||= []
 
+      # @return [Integer] virtual nanoseconds at which all fibers last waited
+      attr_reader :idle_at
+
       private
 
       # Waits for the program's threads, which take real time.
       def wakeable_from_outside?
         Fiber.blocking { sleep 0.001 } while allowed_threads.any? { |thread| thread.alive? && !Deadlock.idle?(thread) }
+        @idle_at = virtual_elapsed
         false
       end
 

@@ -37,6 +37,8 @@ module Reactor
 
         def up? = @up
 
+        def fibers = @fibers.keys
+
         def world = @host.world
 
         # Runs the block as a fiber of this host.
@@ -64,7 +66,7 @@ module Reactor
         def stop(scheduler)
           @up = false
           scheduler.watchers.each { |watcher| watcher.cancel if watcher.instance_variable_get(:@storage)&.value?(self) }
-          (@fibers.keys - [Fiber.current]).each { |fiber| scheduler.cancel_fiber(fiber) }
+          (fibers - [Fiber.current]).each { |fiber| scheduler.cancel_fiber(fiber) }
         end
       end
 

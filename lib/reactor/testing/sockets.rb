@@ -19,6 +19,12 @@ module Reactor
         # @return [Connection::Endpoint, Listening, Connecting, nil]
         def endpoint(socket) = socket.instance_variable_get(:@reactor_endpoint)
 
+        # @return [String, nil] the socket with its addresses
+        def shown(socket)
+          ends = endpoint(socket)&.to_a&.grep(Addrinfo) or return
+          "#<#{socket.class} #{ends.map(&:inspect_sockaddr).join(" to ")}>"
+        end
+
         # @return [Addrinfo, nil] an address of an open socket
         def address(socket, side) = socket.closed? ? nil : endpoint(socket)&.public_send(side)
 
@@ -211,6 +217,7 @@ module Reactor
         def remote_address = Sockets.address(self, :remote) || super
         def getsockname = Sockets.address(self, :local)&.to_sockaddr || super
         def getpeername = Sockets.address(self, :remote)&.to_sockaddr || super
+        def inspect = Sockets.shown(self) || super
 
         # UNIX sockets do not have the options of TCP. Those are ignored, and are on.
         def setsockopt(level, *rest) = Addresses.tcp?(self, rest.empty? ? level.level : level) ? 0 : super
@@ -223,6 +230,8 @@ module Reactor
       module IPAddresses
         def addr(*) = Sockets.address(self, :local) ? IPAddresses.of(local_address) : super
         def peeraddr(*) = Sockets.address(self, :remote) ? IPAddresses.of(remote_address) : super
+
+        def inspect = Sockets.shown(self) || super
 
         def self.of(address) = ["AF_INET", address.ip_port, address.ip_address, address.ip_address]
       end

@@ -297,8 +297,19 @@ module Reactor
         waiting = @hosts.each_value.reject(&:done?).map(&:name)
         return if waiting.empty? || (@limit && goes_on?)
 
-        how = goes_on? ? "has not ended" : "cannot continue"
-        raise Stuck, "#{waiting.join(", ")} #{how}, #{@limit || DAY} s after the start\n#{@scheduler.dump}"
+        last = "cannot continue: nothing happens after #{@scheduler.idle_at / 1e9} s"
+        why = goes_on? ? "has not ended within a day, the default of until:" : last
+        raise Stuck, ["#{waiting.join(", ")} #{why}", *waits].join("\n")
+      end
+
+      # @return [Array<String>] what each fiber of a host waits for, and where
+      def waits
+        statuses = @scheduler.fibers.to_h { |status| [status.fiber, status.with(seconds: nil)] }
+        @hosts.each_value.flat_map do |host|
+          statuses.values_at(*host.boot.fibers).compact.map do |status|
+            ["  #{host.name}: #{status.summary}", *status.backtrace.reject { |frame| frame.start_with?("<internal:") }].join("\n    ")
+          end
+        end
       end
 
       # Fibers that are due now have left the timers.
