@@ -103,7 +103,10 @@ module Reactor
 
     # Begins with what an exception has left, if one ended an earlier call.
     def grant
-      while (turn, fiber = @waiting.first) && (@held.key?(turn) || available.positive?)
+      until @waiting.empty?
+        turn, fiber = @waiting.first
+        return unless available.positive? || @held.key?(turn)
+
         @held[turn] = fiber
         turn << true
         @waiting.delete(turn)
