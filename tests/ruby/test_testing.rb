@@ -319,7 +319,7 @@ class TestTesting < ReactorTest
     end
   RUBY
 
-  def test_a_variable_shuffles_any_suite_and_a_failure_prints_the_seed
+  def test_a_variable_shuffles_any_suite_and_a_drawn_seed_is_printed
     run = ->(seed, *arguments) { Open3.capture3({ "REACTOR_SHUFFLE" => seed, "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", SUITE, *arguments) }
     assert_equal ["0123", ""], run.("").first(2)
     orders = Array.new(8) { |seed| run.(seed.to_s).first(2) }
@@ -328,6 +328,7 @@ class TestTesting < ReactorTest
     out, err = run.("drawn", "fails")
     seed = err[/\AREACTOR_SHUFFLE=(\d+)\n\z/, 1]
     assert_equal out, run.(seed).first
+    assert_match(/\AREACTOR_SHUFFLE=\d+\n\z/, run.("drawn")[1])
     %w[-1 100000000000000000000].each { |other| assert_equal ["", 4], run.(other).then { |order, warned, _| [warned, order.size] } }
   end
 

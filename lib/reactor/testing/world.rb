@@ -297,7 +297,7 @@ module Reactor
         waiting = @hosts.each_value.reject(&:done?).map(&:name)
         return if waiting.empty? || (@limit && goes_on?)
 
-        last = "cannot continue: nothing happens after #{@scheduler.idle_at / 1e9} s"
+        last = "cannot continue: nothing happens after #{@scheduler.idle_at.to_i / 1e9} s"
         why = goes_on? ? "has not ended within a day, the default of until:" : last
         raise Stuck, ["#{waiting.join(", ")} #{why}", *waits].join("\n")
       end
