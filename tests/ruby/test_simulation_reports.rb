@@ -121,4 +121,14 @@ class TestSimulationReports < SimulationTest
     all = ["5 \"line\\n\"", "2 #{"\u00e9".inspect}", "3 bytes", "7 bytes of TLS", "4 bytes of TLS"]
     assert_equal [], all.reject { |shown| timeline.include?(" #{shown}\n") }
   end
+
+  def test_the_fewest_yields_between_two_powers_of_two
+    error = assert_raises(KeyError) do
+      explore(runs: 20) do |world|
+        world.client("client") { 500.times { sleep 1 } }
+        world.check { raise KeyError if world.yields >= 11 }
+      end
+    end
+    assert_match(/seed: \d+, yields: 11, faults: 0\)$/, error.message)
+  end
 end

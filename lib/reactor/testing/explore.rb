@@ -29,15 +29,15 @@ module Reactor
 
       private
 
-      # Tries 0, 1, 2, 4 and so on. A smaller number that it does not try might fail too, because each number is another course of
-      # events.
+      # Tries 0, 1, 2, 4 and so on, then numbers between the first that fails and the one before it. A smaller number that it does
+      # not try might fail too, because each number is another course of events.
       #
       # @param most [Integer] a number that is known to fail
       def least(name, most)
-        tried = [0, *(0..most.bit_length).map { |power| 1 << power }].select { |limit| limit < most }
-        count = tried.find { |limit| fails?(**@options, name => limit) } || most
-        @options = { **@options, name => count }
-        fails?(**@options) if count == most
+        tries = ->(limit) { fails?(**@options, name => limit) }
+        tried = [0, *(0..most.bit_length).map { |power| 1 << power }].select { |limit| limit < most } << most
+        count = tried.find(&tries) || most
+        @options = { **@options, name => ((count / 2) + 1...count).bsearch(&tries) || count }
       end
 
       def fails?(**options)
