@@ -44,6 +44,34 @@ class TestSimulationReports < SimulationTest
     assert_raises(Reactor::Testing::Stuck) { simulate { |world| world.client("client") { Fiber.schedule { Queue.new.pop } } } }
   end
 
+  def test_a_world_waits_for_a_crashed_client_that_may_be_restarted
+    boots = 0
+    restart = lambda do |world|
+      world.client("client") { boots += 1; sleep 10; raise KeyError if boots == 2 }
+      world.at(3) { world.crash("client") }
+      world.at(5) { world.restart("client") }
+    end
+    assert_raises(KeyError) { simulate(&restart) }
+    boots = 1
+    simulate { |world| world.client("client") { sleep 10 }; world.at(3) { world.restart("client") }; world.check { boots = world.time } }
+    assert_equal 13.0, boots
+  end
+
+  def test_ensure_clauses_write_during_a_crash
+    reader, writer = IO.pipe
+    simulate do |world|
+      world.host("host") do
+        sleep
+      ensure
+        %w[x y].each { |text| writer.syswrite(text); writer.write(text) }
+      end
+      world.client("client") { world.crash("host"); sleep 1 }
+    end
+    assert_equal "xxyy", reader.read_nonblock(9)
+  ensure
+    [reader, writer].each(&:close)
+  end
+
   def test_clients_that_wait_in_vain_are_stuck
     [{}, { until: 100 }].each do |options|
       error = assert_raises(Reactor::Testing::Stuck) do

@@ -53,8 +53,8 @@ module Reactor
         boot = Host::Boot.current
         return if boot.nil? || File === io
 
-        boot.check
-        boot.world.maybe_yield
+        boot.check if BasicSocket === io
+        boot.world.maybe_yield if boot.up?
         nil
       end
     end

@@ -53,8 +53,9 @@ module Reactor
           world.end_when_done if @fibers.empty?
         end
 
-        # Whether all its fibers have ended, or it has crashed.
-        def done? = !@up || @fibers.empty?
+        # @param crashed [Boolean] whether it has ended if it has crashed
+        # @return [Boolean] whether all its fibers have ended
+        def done?(crashed) = @up ? @fibers.empty? : crashed
 
         # @raise [Errno::ENETDOWN] the host has crashed: its `ensure` clauses must not reach the world any more
         def check = (raise Errno::ENETDOWN, "#{@host.name} has crashed" unless @up)
@@ -82,7 +83,7 @@ module Reactor
       end
 
       # Whether the world need not wait for it.
-      def done? = !@client || (!@boot.nil? && @boot.done?)
+      def done?(crashed) = !@client || (!@boot.nil? && @boot.done?(crashed))
 
       def up? = !@boot.nil? && @boot.up?
 

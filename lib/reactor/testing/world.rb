@@ -49,7 +49,7 @@ module Reactor
         @outcome = Thread::Queue.new
         @yield_rate = YIELD_RATES.sample(random: random)
         @yields_left = yields&.to_f || Float::INFINITY
-        @yields = 0
+        @yields = @moments = 0
       end
 
       # Adds a host. Its block runs when the block of {Testing.simulate} has ended, and again after each {#restart}. It uses
@@ -61,7 +61,8 @@ module Reactor
       # @raise [ArgumentError] no block given; the name is taken
       def host(name, &block) = add(name, false, block)
 
-      # Adds a host like {#host}, but the world waits for its fibers: it ends when those of all clients have ended, or crashed.
+      # Adds a host like {#host}, but the world waits for its fibers: it ends when those of all clients have ended. A client that
+      # has crashed is not waited for, unless a block of {#at} is still to come, which may restart it.
       #
       # @param (see #host)
       # @return [void]
@@ -96,11 +97,15 @@ module Reactor
         raise ArgumentError, "no block given" unless block
 
         time = Options.seconds(:time, time) || raise(TypeError, "time must be a number of seconds, not nil")
+        @moments += 1
         Host::Boot.start(nil) do
           sleep [time - self.time, 0].max
           block.call unless @has_ended
         rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
           self.fail(error)
+        ensure
+          @moments -= 1
+          end_when_done
         end
         nil
       end
@@ -216,11 +221,11 @@ module Reactor
       # @api private
       def interrupted? = INTERRUPTS.any? { |kind| kind === @failure }
 
-      # Ends the world if all clients have ended.
+      # Ends the world if all clients have ended. One that has crashed has not while a block of {#at} may restart it.
       #
       # @api private
       def end_when_done
-        @outcome << :done if @has_clients && @hosts.each_value.all?(&:done?)
+        @outcome << :done if @started && @has_clients && @hosts.each_value.all? { |host| host.done?(@moments.zero?) }
       end
 
       # Runs the world to its end.
@@ -280,9 +285,9 @@ module Reactor
           @trace.add(host.name, nil, :crash)
           host.stop(@scheduler)
           @network.drop_host(host)
-          end_when_done
         end
         yield if block_given?
+        end_when_done
         raise Host::Crash if was_up && !boot.up?
       end
 
@@ -294,7 +299,7 @@ module Reactor
 
       # Called when the time limit elapses. If nothing would ever happen any more, the clients wait in vain.
       def check_progress
-        waiting = @hosts.each_value.reject(&:done?).map(&:name)
+        waiting = @hosts.each_value.reject { |host| host.done?(true) }.map(&:name)
         return if waiting.empty? || (@limit && goes_on?)
 
         last = "cannot continue: nothing happens after #{@scheduler.idle_at.to_i / 1e9} s"
