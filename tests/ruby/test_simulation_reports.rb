@@ -90,6 +90,11 @@ class TestSimulationReports < SimulationTest
     assert_match(/\Aclient has not ended within a day, the default of until:\n  client: waiting asleep\n/, error.message)
   end
 
+  def test_a_host_sets_no_scheduler
+    error = assert_raises(FiberError) { simulate { |world| world.client("client") { Fiber.set_scheduler(Object.new) } } }
+    assert_match(/\Aa host runs in the scheduler of its world\n/, error.message)
+  end
+
   # --- the timeline ------------------------------------------------------------------------------------------------
 
   def test_a_long_timeline_says_that_it_is_cut

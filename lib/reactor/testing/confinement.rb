@@ -60,6 +60,15 @@ module Reactor
         def fork(...) = Confinement.running(Confinement.refuse(:threads), super)
       end
 
+      # Prepended to Fiber's singleton class.
+      module Schedulers
+        def set_scheduler(scheduler)
+          raise FiberError, "a host runs in the scheduler of its world" if scheduler && Host::Boot.current
+
+          super
+        end
+      end
+
       # Prepended to Ractor's singleton class.
       module Ractors
         def new(...) = (Confinement.refuse(:threads); super)

@@ -27,7 +27,8 @@ module Reactor
         [Socket, Sockets::Accept], [Socket, Sockets::SocketConnect], [Socket.singleton_class, Sockets::SocketTCP],
         [BasicSocket, Sockets::Addresses], [IPSocket, Sockets::IPAddresses], [IPSocket.singleton_class, Sockets::AddressLookup],
         [Addrinfo.singleton_class, Sockets::Lookup], [Thread.singleton_class, Confinement::Threads],
-        [Ractor.singleton_class, Confinement::Ractors], [Process.singleton_class, Confinement::Children],
+        [Fiber.singleton_class, Confinement::Schedulers], [Ractor.singleton_class, Confinement::Ractors],
+        [Process.singleton_class, Confinement::Children],
         [Kernel.singleton_class, Confinement::Commands], [Kernel, Confinement::PrivateCommands],
         [IO.singleton_class, Confinement::Popen], [UDPSocket, Confinement::Datagrams], [Socket, Confinement::DatagramSockets],
         [Random.singleton_class, Confinement::RandomSeeds], [SecureRandom.singleton_class, Confinement::SecureNumbers]

@@ -135,7 +135,7 @@ module Reactor
       end
 
       # Ends the program of a host: its connections are reset, and its fibers end where they wait. Their `ensure` clauses run, but
-      # input and output in them raise Errno::ENETDOWN. Changes to objects that hosts share remain. Called by the host itself, it does
+      # sleeps and sockets in them raise Errno::ENETDOWN. Changes to objects that hosts share remain. Called by the host itself, it does
       # not return.
       #
       # @return [void]
