@@ -3,7 +3,7 @@
 //! Ruby's DLL exports replacements under the same names (include/ruby/win32.h), and comes before the system libraries on
 //! the linker's command line. Its `Sleep` and `recv` need the GVL, which the standard library's threads do not hold.
 
-/// What both ws2_32 or kernel32 and Ruby's DLL export.
+/// Symbols that Ruby's DLL exports, and ws2_32 or kernel32 too.
 const SOCKETS: [&str; 17] = [
     "accept",
     "bind",

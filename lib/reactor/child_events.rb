@@ -23,7 +23,7 @@ module Reactor
         IO.for_fd(descriptor, "r") if descriptor
       end
 
-      # Waits on a thread until a child may have changed. The thread takes no status, so an interrupted wait loses no child.
+      # Waits on a thread until a child may have changed. The thread reaps no child, so an interrupted wait loses no status.
       #
       # @return [void]
       def await(pid, flags)

@@ -2,9 +2,9 @@
 //!
 //! Two invariants make these signatures safe, and every caller keeps them:
 //!
-//! * everything runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the
-//!   sleep of [`thread::without_gvl`], the closure of [`thread::blocking_call`], and what ends them from another thread:
-//!   these touch no Ruby objects;
+//! * everything runs on a Ruby thread that holds the GVL, because the extension is only entered from Ruby methods. The
+//!   exceptions touch no Ruby objects: the sleep of [`thread::without_gvl`], the closure of [`thread::blocking_call`], and
+//!   the code on other threads that ends these;
 //! * whatever may raise, throw or be killed runs inside `protect` and is returned as a [`magnus::Error`], so no longjmp
 //!   crosses a Rust frame. The exception is the NoMemoryError of a small allocation, because each protection costs a frame
 //!   and instructions.

@@ -89,7 +89,7 @@ module Reactor
         true
       end
 
-      # Ends its fiber at the call in which it waits, once its shields have ended.
+      # Ends the task's fiber at the call in which it waits, once the fiber has left its shields.
       #
       # @param here [Boolean] whether the caller is the fiber, which then ends at once
       # @api private

@@ -98,7 +98,7 @@ module Reactor
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close their connections here,
+    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel} does. Servers close their connections here,
     # because they get no new fibers.
     #
     # @return [nil]

@@ -86,8 +86,8 @@ pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Re
     Ok(())
 }
 
-/// Yields to the block, and raises where it waits if the time elapses first. If it elapsed during a close, which nothing
-/// can end, and no wait followed in the block, raises at the end of the block.
+/// Yields to the block, and raises where it waits if the timeout elapses first. If it elapsed during a close, which nothing
+/// can end, and the block did not wait again, raises when the block ends.
 fn run(
     ruby: &Ruby,
     scope: &HookScope,
