@@ -377,7 +377,8 @@ class TestClose < ReactorTest
     reader = Thread.new { reading.read(1) rescue leave.pop }
     until_asleep(reader)
     ended, turns = beside_a_timeout(-> { leave << 1 }) { reading.close }
-    assert_equal RUBY_VERSION < "4.0" ? [:raised, Timeout::Error] : [:value, nil], ended
+    # From 4.0 on, the reader lets go as soon as its thread runs: before or after the virtual second.
+    assert_includes [[:raised, Timeout::Error], *([[:value, nil]] if RUBY_VERSION >= "4.0")], ended
     assert_operator turns, :<, 50
     assert_predicate reading, :closed?
     reader.join
