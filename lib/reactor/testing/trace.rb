@@ -21,15 +21,15 @@ module Reactor
       end
       private_constant :Event
 
-      # @return [String] valid UTF-8
-      # @api private
-      def self.text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
-
       # Number of events to keep, unless all are kept.
       KEPT = 2_000
       # The most bytes of a message to show.
       SHOWN = 48
       private_constant :KEPT, :SHOWN
+
+      # @return [String] valid UTF-8
+      # @api private
+      def self.text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
 
       # @return [Integer] number of events so far
       attr_reader :size

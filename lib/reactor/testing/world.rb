@@ -302,7 +302,7 @@ module Reactor
         waiting = @hosts.each_value.reject { |host| host.done?(true) }.map(&:name)
         return if waiting.empty? || (@limit && goes_on?)
 
-        last = "cannot continue: nothing happens after #{@scheduler.idle_at.to_i / 1e9} s"
+        last = "cannot continue: nothing happens after #{(@scheduler.idle_at.to_i / 1e9).round(6)} s"
         why = goes_on? ? "has not ended within a day, the default of until:" : last
         raise Stuck, ["#{waiting.join(", ")} #{why}", *waits].join("\n")
       end
@@ -321,7 +321,7 @@ module Reactor
       def goes_on? = @scheduler.stats[:timers].positive? || @scheduler.fibers.any? { |status| status.state == :ready }
     end
 
-    # Clients of a {World} wait for something that never happens.
+    # Clients of a {World} wait for something that never happens, or do not end within its time.
     Stuck = Class.new(StandardError)
   end
 end
