@@ -125,6 +125,26 @@ class TestSimulation < SimulationTest
     between(answer, connect).each { |took| assert_in_delta 8, took, 0.1 }
   end
 
+  # The server crashes, or the client closes the socket, before it is connected.
+  def test_a_connection_that_ends_while_it_is_made
+    [->(world, _) { world.crash("server") }, ->(_, socket) { socket.close }].each do |ends|
+      20.times do |seed|
+        simulate(seed) do |world|
+          world.link(latency: 0.01..3)
+          world.host("server") { TCPServer.new("server", 80).then { |listener| loop { listener.accept } } }
+          world.client("client") do
+            socket = Socket.new(:INET, :STREAM)
+            socket.connect_nonblock(Addrinfo.tcp("server", 80), exception: false)
+            sleep 1
+            ends.call(world, socket)
+            sleep 10
+            socket.close
+          end
+        end
+      end
+    end
+  end
+
   def test_where_a_server_listens
     simulate do |world|
       listeners = []

@@ -35,7 +35,8 @@ module Reactor
 
       # Drops what the client's socket has been filled with meanwhile, so that it becomes writable.
       def begin
-        nil while @ends.first.recv_nonblock(65_536, exception: false).is_a?(String)
+        ours = @ends.first
+        nil until ours.closed? || !ours.recv_nonblock(65_536, exception: false).is_a?(String)
         @pipes.each(&:listen)
         self
       end
