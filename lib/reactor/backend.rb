@@ -28,7 +28,7 @@ module Reactor
           Rebuild it for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
         MESSAGE
       end
-      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
+      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # frozen for the other Ractors
     end
   warn <<~MESSAGE if @absence && ENV["REACTOR_BACKEND"] != "select"
     reactor: the native library is #{@absence}, so the scheduler in plain Ruby is used.

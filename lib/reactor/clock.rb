@@ -19,7 +19,7 @@ module Reactor
 
       private
 
-      # A private copy, which {Patches::VirtualTime} does not patch.
+      # A private copy of the method, which stays real: {Patches::VirtualTime} patches only the original.
       define_method(:clock_gettime, Process.instance_method(:clock_gettime))
     end
   end

@@ -27,7 +27,7 @@ module Reactor
         deadline
       end
 
-      # @return [Deadline, nil] the current one, if its end ends what the current fiber runs
+      # @return [Deadline, nil] the current deadline, if its end ends the code that the current fiber runs
       def here = current&.then { |deadline| deadline if deadline.here? }
 
       # Runs the block with this deadline, or without any.
@@ -69,22 +69,22 @@ module Reactor
     #
     # @raise [DeadlineExceeded]
     def run(&block)
-      return yield if @bound && @outer.here? && @outer.acts? # the outer one also ends this block
+      return yield if @bound && @outer.here? && @outer.acts? # the outer deadline also ends this block
 
       Deadline.with(self) { interruptible(&block) }
     rescue Scope::Interruption => interruption
-      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer one's interruption
+      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer deadline's
 
       raise error, cause: nil
     ensure
       @fiber = nil
     end
 
-    # Leaves the block, without a scheduler, if the time limit has elapsed and the caller is the block itself, and not its ensure
-    # clause.
+    # Called without a scheduler: leaves the block if the time limit has elapsed and the block itself calls this, not one of its
+    # ensure clauses.
     def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero? && !@stop.raised?)
 
-    # Lets a deadline of a scheduler, which shields delay, end a run.
+    # Limits a run by a deadline of its scheduler instead of this one, so that shields in the run delay its end.
     #
     # @param block [Proc] of the run
     # @yieldparam limited [Proc] the same block with that deadline
@@ -92,10 +92,10 @@ module Reactor
       Thread.handle_interrupt(Scope::Interruption => :never) { yield -> { Deadline.new(Float::INFINITY, block).run(&block) } }
     end
 
-    # Records that this deadline ends the current fiber, which belongs to a task of a group in its block.
+    # Records that this deadline ends the current fiber: the fiber runs a task of a group that was opened in the block.
     def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)
 
-    # @return [Boolean] whether its end ends what the current fiber runs
+    # @return [Boolean] whether the end of this deadline ends the code that the current fiber runs
     def here?
       fiber = Fiber.current
       @fiber.equal?(fiber) || equal?(fiber.instance_variable_get(ENDS_TASK)) || (@bound && @outer.here?)
@@ -105,8 +105,8 @@ module Reactor
 
     attr_reader :time
 
-    # @return [Boolean] whether it works in the current fiber: none does in a forked child, and a scheduler's does not in
-    #   Fiber.blocking
+    # @return [Boolean] whether this deadline takes effect in the current fiber: no deadline does in a forked child, and one of a
+    #   scheduler does not in Fiber.blocking
     def acts? = @pid == Process.pid && @scheduler.equal?(Schedulers.current)
 
     # @return [DeadlineExceeded] a single object for everything this deadline ends, in any fiber

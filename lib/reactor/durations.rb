@@ -26,7 +26,7 @@ module Reactor
         [seconds, FAR].min
       end
 
-      # Converts a duration that Timeout.timeout accepts, which Ruby adds to the time as a Float.
+      # Converts a duration that Timeout.timeout accepts. (Ruby adds such a duration to the time as a Float.)
       #
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
       # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit
@@ -37,7 +37,7 @@ module Reactor
       #
       # @param duration [#to_f, nil] seconds
       def lenient_seconds(duration)
-        return added_seconds(duration) if duration.nil? || String === duration # Kernel#Float would parse it
+        return added_seconds(duration) if duration.nil? || String === duration # Kernel#Float would parse a String
 
         lenient(Float(duration))
       end
@@ -59,7 +59,7 @@ module Reactor
         long(whole) + long(fraction * 1_000_000_000) / 1e9
       end
 
-      # Converts what C methods accept as a `long`. Array#rotate is one of them, and raises their errors.
+      # Converts a number that C methods accept as a `long`. Array#rotate is such a method: called here, it raises their errors.
       def long(number)
         return number if Integer === number && number.bit_length < 64
 

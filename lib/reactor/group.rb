@@ -80,7 +80,8 @@ module Reactor
       kept(@tasks).map(&:value)
     end
 
-    # Waits for the first task to complete, and cancels the others. If several fibers call this, each task goes to one of them.
+    # Waits for the first task to complete, and cancels the others. If several fibers call this, each ended task is given to only
+    # one of them.
     #
     # @yieldparam value the result of a task
     # @yieldreturn [Boolean] whether to accept it; without a block, any value is accepted
@@ -185,7 +186,7 @@ module Reactor
 
       value
     ensure
-      told = $!.is_a?(Scope::Interruption) ? $!.reason : $! # will be raised by the block around this one
+      told = $!.is_a?(Scope::Interruption) ? $!.reason : $! # the block around this one will raise it
       report(@errors.reject { |each| each.equal?($!) || each.equal?(told) || each.is_a?(Scope::Interruption) })
     end
 
@@ -303,7 +304,7 @@ module Reactor
       tasks
     end
 
-    # @param tasks [Array, nil] to which the task is added before it begins
+    # @param tasks [Array, nil] gets the task before the task begins
     def launch(body, arguments, kind, block = body, tasks = nil)
       check_thread
       raise ArgumentError, "no block given" unless body
@@ -320,7 +321,7 @@ module Reactor
       begun = false
       @running[task] = true
       @awaited += 1 unless task.kind == :transient
-      made = @scheduler.fiber do # in a trap handler on select, it begins later
+      made = @scheduler.fiber do # in a trap handler, the select backend starts it later
         begun = true
         @deadline&.enter_task
         @tasks&.push(task) unless task.kind

@@ -20,7 +20,7 @@ module Reactor
   #
   # @api private
   module Patches
-    # An occasion for installing patches. It is a Module, because a constant of it records whether it has been used.
+    # A set of patches that are installed together. It is a Module, because a constant in it records that the set is installed.
     class Moment < Module
       # Called once, by {Patches.install}.
       def install = TABLE.each { |patch| patch.install if patch.moment.equal?(self) && patch.for_this_ruby? }
@@ -29,7 +29,7 @@ module Reactor
     # A module to prepend to a class, a module or its singleton class.
     #
     # - `before`: the first Ruby version that does not need the patch; nil: all versions need it
-    # - `condition`: if the version does not tell, its `needed?` is asked at installation; nil: not asked
+    # - `condition`: an object whose `needed?` is asked at installation, if the version alone does not tell; nil: nothing is asked
     # - `replaceable`: whether to leave a method alone that another library has replaced by Ruby code
     Patch = Data.define(:moment, :owner, :with, :before, :condition, :replaceable) do
       def initialize(before: nil, condition: nil, replaceable: false, **) = super
@@ -45,7 +45,8 @@ module Reactor
       end
     end
 
-    # Separate, because {AsyncSelector} needs to know about closed IOs, and only before Ruby 4.0.
+    # A set of its own, because {AsyncSelector} installs only these patches: it needs to be told about closed IOs, and only before
+    # Ruby 4.0.
     CLOSE = Moment.new
     SCHEDULER = Moment.new
     VIRTUAL_TIME = Moment.new
@@ -93,8 +94,8 @@ module Reactor
       def install(*sets)
         return if sets.all? { |set| installed?(set) }
 
-        # In a blocking fiber, because this Ractor's other fibers must not run while it waits for another Ractor. Interrupts are
-        # deferred, because a half-installed set would stay half-installed.
+        # Runs in a blocking fiber, because this Ractor's other fibers must not run while it waits for another Ractor. Interrupts
+        # are deferred, because a half-installed set would stay half-installed.
         Thread.handle_interrupt(Object => :never) do
           Fiber.blocking { Internal.exclusively { sets.each { |set| install_once(set) } } }
         end
@@ -102,7 +103,7 @@ module Reactor
 
       private
 
-      # The mark is a constant, because that is all other Ractors can read of a module.
+      # The mark is a constant, because other Ractors can read nothing else of a module.
       def installed?(set) = set.const_defined?(:INSTALLED, false)
 
       def install_once(set)

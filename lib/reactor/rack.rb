@@ -215,8 +215,8 @@ module Reactor
       env["rack.response_finished"] = []
     end
 
-    # Handles an exception of the application. It is not reported when the client has gone while the application was writing to
-    # it.
+    # Handles an exception of the application. It is not reported if the client went away while the application was writing the
+    # response.
     def failed(error, connection, response, env, input)
       is_clients = response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && connection.lost?
       report(error, env) unless is_clients

@@ -24,7 +24,7 @@ module Reactor
         Fiber.schedule do
           value = yield
         rescue Exception => failure # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
-          raise scheduler.forked_child? ? failure : Failure # a child forked in this fiber has no run to end
+          raise scheduler.forked_child? ? failure : Failure # in a child forked by this fiber, there is no run to end
         end
         scheduler.run
         value
@@ -36,7 +36,7 @@ module Reactor
         scheduler.close
       end
 
-      # Runs as {run}. A deadline of the calling fiber is one of the scheduler meanwhile.
+      # Like {run}. A deadline of the calling fiber is replaced by one of the scheduler meanwhile.
       def run_in_time(scheduler, block)
         deadline = Deadline.here or return run(scheduler, &block)
 

@@ -74,7 +74,7 @@ module Reactor
       raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
-    # @return [Boolean] also true for a Portable
+    # @return [Boolean] whether it is a Scheduler; true for a Portable, too
     def self.===(object) = super || (equal?(Scheduler) && Portable === object)
 
     # The portable scheduler. It exists even when the native one is loaded, for comparison and for tests. It cannot inherit from

@@ -42,10 +42,10 @@ module Reactor
       # @param task [Group::Task] belongs to the current fiber, and ends when it would enter a shield
       def self.refuse(task) = Fiber.current.instance_variable_set(ENDING, task)
 
-      # @return [Group::Task, nil] the one of {refuse}, the first time
+      # @return [Group::Task, nil] the task given to {refuse}; nil from the second call on
       def self.refused(fiber) = fiber&.instance_variable_get(ENDING)&.tap { fiber.instance_variable_set(ENDING, nil) }
 
-      # @param inside [Scope, nil] search only inside this scope; nil: in all
+      # @param inside [Scope, nil] search only inside this scope; nil: search everywhere
       # @return [Shield, nil] the innermost shield of the fiber
       def self.over(fiber, inside = nil)
         scope = Scope.innermost(fiber)
@@ -56,7 +56,7 @@ module Reactor
       # @return [Scope, Shield, nil] the one around it
       attr_reader :outer
 
-      # @return [Group::Task] ends, along with its fiber, when this shield has ended
+      # @return [Group::Task] the task that ends, along with its fiber, when this shield has ended
       attr_writer :task
 
       def initialize(scheduler)
@@ -70,7 +70,7 @@ module Reactor
         Shield.refused(Fiber.current)&.deliver(true)
         Scope.enter(self)
         scopes.each(&:hold_time)
-        @scheduler.yield # raises what has arrived before
+        @scheduler.yield # raises what has already arrived for this fiber
         value = yield
         ended = true
         value
@@ -87,7 +87,7 @@ module Reactor
 
       private
 
-      # The scopes between it and the next outer shield.
+      # The scopes between this shield and the next outer one.
       def scopes
         scope = @outer
         found = []

@@ -20,7 +20,7 @@ module Reactor
     # @raise [TypeError] permits is not an Integer
     def initialize(permits)
       @permits = Options.count(:permits, permits)
-      # Each turn is the queue in which its owner waits. It is in one of these, with its fiber.
+      # A turn is the queue on which its owner waits, and a key of one of these hashes. The first two map it to the owner's fiber.
       @waiting = {}.compare_by_identity # in order of arrival
       @held = {}.compare_by_identity # until a block ends
       @kept = {}.compare_by_identity # until #release
@@ -76,11 +76,12 @@ module Reactor
 
     private
 
-    # Until it is done: a trap handler may raise in it, and a scheduler may cancel the fiber while it waits for the mutex.
+    # Tries until the turn is forgotten: a trap handler may raise here, and a scheduler may cancel the fiber while it waits for
+    # the mutex.
     def leave(turn)
       done = change { forget(turn) }
     ensure
-      leave(turn) unless done || $!.is_a?(ThreadError) # which says that this is a trap handler
+      leave(turn) unless done || $!.is_a?(ThreadError) # raised only in a trap handler
     end
 
     def forget(turn)
@@ -89,7 +90,7 @@ module Reactor
       true
     end
 
-    # Changes who waits for or has a permit, then grants what is free.
+    # Runs a block that changes who waits for a permit or holds one, then grants the free permits.
     def change
       Thread.handle_interrupt(UNINTERRUPTED) do
         @mutex.synchronize do
@@ -101,7 +102,7 @@ module Reactor
       end
     end
 
-    # Begins with what an exception has left, if one ended an earlier call.
+    # If an exception ended an earlier call halfway, this one first completes that call's last step.
     def grant
       until @waiting.empty?
         turn, fiber = @waiting.first

@@ -37,9 +37,9 @@ module Reactor
   # for the errors of {CLIENT_GONE}, `IO::TimeoutError`, `OpenSSL::SSL::SSLError`, and an IOError when the connection is closed.
   #
   # Any other error closes the connection and ends the fiber: the error goes to the scheduler's `on_error` or is reported, and
-  # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are handled the same way. When
-  # there is no memory for a fiber, that error is too, and the connection that needed the fiber is closed. The server keeps
-  # running in each case; when it cannot accept connections, it retries after a pause.
+  # {Lifecycle#run} raises it at its end. Errors of accept(2) that its manual page does not list are handled the same way. So is
+  # the error when there is no memory for a fiber; the connection that needed the fiber is closed. The server keeps running in
+  # each case; when it cannot accept connections, it retries after a pause.
   #
   # When the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
@@ -49,7 +49,7 @@ module Reactor
     # Seconds for which nothing is accepted after an error that would probably recur at once.
     PAUSE = 0.1
 
-    # What reads and writes raise once the client has closed the connection.
+    # The errors of reads and writes once the client has closed the connection.
     CLIENT_GONE = [EOFError, Errno::EPIPE, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ETIMEDOUT].freeze
 
     # Errors of accept(2) that concern a single connection.
@@ -59,7 +59,8 @@ module Reactor
       Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::EPERM, Errno::ENETDOWN, Errno::ENOPROTOOPT, Errno::EHOSTDOWN,
       Errno::ENONET, Errno::EHOSTUNREACH, Errno::EOPNOTSUPP, Errno::ENETUNREACH
     ].freeze
-    # The ends of a listener's watcher after which it is renewed. When the scheduler has cancelled it, the server is ending.
+    # Reasons for the end of the listener's watcher after which a new watcher is made. If the scheduler has cancelled the watcher,
+    # the server is ending.
     RENEWED = %i[ready timeout failed].freeze
     HandshakeTimeout = Class.new(Timeout::Error)
     private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout
@@ -302,7 +303,7 @@ module Reactor
       kept = answer_requests(connection, &@answer)
       rests = kept && !closing? && !connection.to_io.closed?
     rescue StandardError => error
-      raise if @scheduler.forked_child? || !client_gone?(error, socket) # in a child that the block forked, it decides the exit status
+      raise if @scheduler.forked_child? || !client_gone?(error, socket) # in a forked child, the error decides the exit status
     ensure
       @busy.delete(socket.to_io)
       VM.replace_storage(@storage) # inherited by the watchers of this connection and the next

@@ -5,17 +5,17 @@ require_relative "scope"
 
 module Reactor
   class << self
-    # Runs a block that must not end halfway: whatever would end it at a call in which it waits is delayed until the block has
-    # ended. That applies to {Group::Task#cancel}, to a {Group} that fails or whose timeout elapses, and to {Reactor.deadline}, if
-    # they are around the block. In the block, {Reactor.remaining} is nil, and fibers started there have no deadline.
+    # Runs a block that must not end halfway. A {Group::Task#cancel}, a {Group} that fails or whose timeout elapses, and a
+    # {Reactor.deadline} would end it at a call in which it waits: if they are around the block, they take effect only when the
+    # block has ended. In the block, {Reactor.remaining} is nil, and fibers started there have no deadline.
     #
     #   Reactor.shield do
     #     database.transaction { move(amount, from, to) }
     #   end
     #
-    # The block runs in the same fiber, so it owns the fiber's Mutexes and transactions. If something was to end the fiber
-    # earlier, that is raised before the block begins. An error raised after the block does not tell whether the block ran; record
-    # that in the block. Give the block its own time limit, because a group waits for it as long as it takes.
+    # The block runs in the same fiber, so it owns the fiber's Mutexes and transactions. If the end of the fiber was already
+    # pending, it comes before the block begins. An error raised after the block does not tell whether the block ran; record that
+    # in the block. Give the block its own time limit, because a group waits for it as long as it takes.
     #
     # Ruby's Timeout.timeout, Thread#raise, Fiber#raise and Fiber#kill end the block nevertheless, and so does the end of the
     # scheduler (exit, Interrupt, Thread#kill). In an Enumerator, a shield only delays the end of groups and deadlines that are

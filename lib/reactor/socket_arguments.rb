@@ -52,8 +52,8 @@ module Reactor
         end
       end
 
-      # @return [Array(String, Integer), nil] the service and the flags as getaddrinfo(3) takes them; nil if it is not a service,
-      #   for which Ruby raises the error
+      # @return [Array(String, Integer), nil] the service and the flags as getaddrinfo(3) takes them; nil if it is not a service;
+      #   Ruby then raises the error
       def service_and_flags(service)
         case service
         when nil then [nil, 0]

@@ -29,8 +29,8 @@ module Reactor
     # wait.) All known Rubies.
     SLEEPS_FOREVER = " sleep_forever>"
 
-    # A method in which a thread waits for a Ractor, with the same status as a thread that waits for another thread. Up to Ruby
-    # 3.4 its path tells, from 3.4 on its label. All known Rubies.
+    # Tell a thread that waits for a Ractor from one that waits for another thread, although both have the same status: by the
+    # path of the method up to Ruby 3.4, and by its label from 3.4 on. All known Rubies.
     RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
     RACTOR_PATH = "<internal:ractor>"
 
@@ -78,7 +78,8 @@ module Reactor
     end
 
     class << self
-      # Reports an error that ended a fiber, like Ruby reports one that ends a thread. As in Ruby, an error in the report is ignored.
+      # Reports an error that ended a fiber, as Ruby reports one that ended a thread. An error in the report is ignored, as in
+      # Ruby.
       #
       # @param fiber [Fiber, #inspect]
       # @param error [Exception]
@@ -101,7 +102,7 @@ module Reactor
         storage&.each { |key, value| Fiber[key] = value }
       end
 
-      # IO.select, asked not to wait.
+      # Calls IO.select without waiting.
       #
       # @return [Array(Array, Array, Array), nil] the same objects that were given; nil if none is ready
       def select_now(readables, writables, exceptables)
@@ -114,7 +115,7 @@ module Reactor
         failed = (ready[2] & connecting).reject { |object| connected?(IO.try_convert(object)) }
         ready = [ready[0], ready[1] | failed, ready[2] & exceptables]
         ready unless ready.all?(&:empty?) # Ruby returns empty lists if none of several hundred sockets is ready
-      rescue Errno::ENOTSOCK # which Windows reports for a closed socket
+      rescue Errno::ENOTSOCK # Windows reports this for a closed socket
         raise Errno::EBADF
       end
 

@@ -62,7 +62,7 @@ module Reactor
     # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
 
-    # @return [Boolean] also true in a forked child, because the descriptors belong to its parent
+    # @return [Boolean] whether it is closed; true in a forked child, because the descriptors belong to the parent
     def closed? = @loop.nil? || @poller.closed?
 
     # @return [nil]
@@ -83,10 +83,11 @@ module Reactor
     # Gives control to the fiber, and continues like {#yield}.
     def resume(fiber, *arguments) = queued { fiber.transfer(*arguments) }
 
-    # Raises in the fiber, and continues like {#yield}.
+    # Raises an exception in the fiber, and continues like {#yield}.
     def raise(fiber, *arguments, **options) = queued { fiber.raise(*arguments, **options) }
 
-    # Makes the next {#select} resume the fiber, or any object that responds to alive? and transfer. Any thread may call this.
+    # Queues a fiber, or another object with the methods `alive?` and `transfer`: the next {#select} resumes it. Any thread may
+    # call this.
     def push(fiber) = @ready.push(fiber)
 
     # @return [Boolean] whether the ready queue has entries
@@ -135,7 +136,7 @@ module Reactor
     end
 
     if VM::BUFFER_CONTRACT == 4
-      # One transfer that does not wait.
+      # Makes one transfer that does not wait.
       #
       # @return [Integer] number of bytes, or -errno
       def io_read(_fiber, io, buffer, offset, length) = transfer_once(:read, io, buffer, offset, length)
@@ -156,7 +157,7 @@ module Reactor
     end
 
     # @param descriptor [Integer]
-    # @return [Boolean] whether it was closed here; if not, Ruby closes it, because that may be slow
+    # @return [Boolean] whether the descriptor was closed here; if not, Ruby closes it, because closing it may be slow
     def io_close(descriptor) = @poller.close_descriptor(descriptor)
 
     # @param pid [Integer] as for waitpid(2)
@@ -188,7 +189,7 @@ module Reactor
       nil
     end
 
-    # Called before IO#close_read and #close_write. If one of them closes something, {#replaced} is called afterwards.
+    # Called before IO#close_read and #close_write. If that call closes a descriptor, {#replaced} is called afterwards.
     #
     # @api private
     def prepare_half_close(_io, _reading) = nil
@@ -198,12 +199,12 @@ module Reactor
     # @api private
     def prepare_reopen(_io) = nil
 
-    # Called after the IO was reopened or closed. If `interrupts` is true, raises IOError in the tasks that wait for it.
+    # Called after the IO was reopened or closed. If `interrupts` is true, raises IOError in the tasks that wait for the IO.
     #
     # @api private
     def replaced(io, interrupts) = (prepare_close(io) if interrupts)
 
-    # Called after the reading half of the socket was shut down, which the kernel reports.
+    # Called after the reading half of the socket was shut down. There is nothing to do: the kernel reports it to waiting tasks.
     #
     # @api private
     def note_read_shutdown(_io) = nil
@@ -239,7 +240,7 @@ module Reactor
     end
 
     def poll(duration)
-      @selecting = true # before reading the queue: from now on, a thread that pushes also wakes
+      @selecting = true # before reading the queue: from now on, a thread that pushes also ends the sleep
       duration = 0 unless @ready.empty?
       started = Clock.now unless duration.is_a?(Integer) && duration.zero?
       @poller.poll(duration)

@@ -4,7 +4,7 @@ require_relative "../socket_arguments"
 require_relative "outcome"
 
 module Reactor
-  # Connects to a host that may have several addresses by Happy Eyeballs (RFC 8305), in a single fiber. Ruby 3.4 and later do the
+  # Connects by Happy Eyeballs (RFC 8305), in a single fiber, to a host that may have several addresses. Ruby 3.4 and later do the
   # same in TCPSocket.new and Socket.tcp.
   #
   # The resolver is asked for both families at once, as in other programs. So the DNS is not queried for one family when
@@ -61,7 +61,7 @@ module Reactor
       @connect_timeout = Durations.seconds(connect_timeout)
       @resolv_timeout = Durations.seconds(resolv_timeout)
       @open_timeout = Durations.seconds(open_timeout)
-      @lookups = []  # of the resolver; the first one is for all families
+      @lookups = []  # requests to the resolver; the first one is for all families
       @attempts = {} # socket => address it connects to
     end
 
@@ -113,7 +113,7 @@ module Reactor
       raise if lookup.equal?(@lookups.first)
 
       @lookups.delete(lookup)
-      nil # the lookup of IPv4 alone does not decide
+      nil # a failed lookup of IPv4 alone is not final
     end
 
     def alternating(addresses)

@@ -116,7 +116,7 @@ module Reactor
           @state = :completed
         end
       rescue Exception => error # rubocop:disable Lint/RescueException -- the group raises it in its owner
-        raise if @scheduler.forked_child? # where the owner does not run
+        raise if @scheduler.forked_child? # the owner does not run there
 
         @error = error
         @state = :failed
@@ -132,9 +132,9 @@ module Reactor
 
       private
 
-      # Called when an exception leaves a shield. The program may rescue it, so the fiber ends at its next wait. The scheduler
-      # does not cancel a running fiber, so another fiber asks for that when this one waits. If the task enters a shield first, it
-      # ends there.
+      # Called when an exception leaves a shield. The program may rescue the exception, so the task must end at its next wait. The
+      # scheduler cancels no running fiber, so another fiber requests the end while this one waits. If the task first enters
+      # another shield, it ends there.
       def end_at_next_wait
         Scope::Shield.refuse(self)
         @scheduler.fiber do

@@ -6,8 +6,8 @@ module Reactor
   class NativeScheduler
     # The body of every fiber of a native scheduler: runs the block, and reports how it ended.
     #
-    # It is Ruby code, because a block called from C takes 1.3 kB of frames on the machine stack, which every parked fiber would
-    # keep and every garbage collection would scan.
+    # It is Ruby code, because a block called from C takes 1.3 kB of frames on the machine stack: every parked fiber would keep
+    # these frames, and every garbage collection would scan them.
     #
     # `ended`, a function of the extension, is called however the block ends: normally, by an exception, or by something that no
     # rescue sees (Fiber#kill, Thread#kill, throw). No other code can call it, and its name is not looked up again for each fiber.
@@ -49,19 +49,20 @@ module Reactor
 
     def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
 
-    # Runs in the fiber that happens to poll, so no other fiber may run meanwhile.
+    # Blocks the thread, because the fiber that happens to poll calls this: no other fiber may run meanwhile.
     def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
-    # Waits until Process.wait may have a result; takes no child. `since`, when the wait began, is for the portable scheduler.
+    # Waits until Process.wait may have a result; takes no child. Only the portable scheduler uses the time when the wait began
+    # (`since`).
     def await_child(pid, flags, _since)
       (pid.positive? && await_exit(pid)) || ChildEvents.await(pid, flags)
     end
   end
 
   class << Internal
-    # Runs the block while no other Ractor does. Two Ractors hardly ever get here at once, so the second one polls.
+    # Runs the block in one Ractor at a time. Two Ractors hardly ever get here at once, so the second one polls.
     #
     # @api private
     def exclusively

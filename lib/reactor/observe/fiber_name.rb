@@ -28,7 +28,7 @@ module Reactor
         place_of(block)&.join(":")
       end
 
-      # If the block is this library's, it has the program's block in its local variable `block`.
+      # If this library made the block, the local variable `block` in it is the program's block.
       #
       # @param block [Proc, Watcher, nil]
       # @return [Array(String, Integer), nil] path and line

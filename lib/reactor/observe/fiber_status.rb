@@ -57,7 +57,7 @@ module Reactor
       # @return [String, nil] its innermost line in the program, or in this library if it runs no code of the program
       # @api private
       def place(fiber, is_running: false)
-        # A fiber without control is in a hook, and its place is usually the frame below.
+        # A fiber without control is in a hook, and its place is usually the frame that called the hook.
         top = is_running ? 0 : 1
         line = fiber.backtrace(top, 1)&.first
         return line unless line.nil? || line.start_with?("<internal:", OWN)

@@ -37,7 +37,7 @@ module Reactor
         entered.map { |index| [VM::LOCKS[labels[index]], backtrace.drop(index + 1).find { |frame| !frame.end_with?("mon_synchronize'") }] }
       end
 
-      # Whether the fiber waits for the innermost lock itself, or for a condition, having released the lock.
+      # Whether the fiber waits for the innermost lock itself, or has released that lock and waits for a condition.
       def gives_up_lock?(places, labels, lock)
         first = labels[0].end_with?("kernel_sleep'", "`block'", "#block'") ? 1 : 0 # skips a native hook
         lock == first || VM::UNLOCKERS.include?(labels[first]) ||

@@ -15,7 +15,7 @@ module Reactor
     #
     # - `fibers`: fibers made by Fiber.schedule
     # - `parks`: waits begun by fibers
-    # - `switches`: times a waiting fiber was given control. There is none when a fiber's own wait ends while it polls.
+    # - `switches`: times a waiting fiber was given control. A fiber whose own wait ends while it polls makes no switch.
     # - `turns`: polls of the kernel
     # - `sleeps`: polls that found nothing and went to sleep
     # - `wakeups`: sleeps ended by another thread or a trap handler
@@ -126,9 +126,9 @@ module Reactor
 
     # While the block runs, records every run and wait of every fiber and every turn of the loop. The trace is written in the
     # Trace Event Format, which Perfetto (ui.perfetto.dev) and Chrome (chrome://tracing) can open. Each fiber has a track, named
-    # after the line that made it, and so has the loop. A fiber runs, waits, or is in the ready queue. It was woken by whatever
-    # runs at the moment when it enters the queue (a fiber or a turn of the loop), or by another thread. The file is written when
-    # the block ends, even by an exception.
+    # after the line that made it, and so has the loop. A fiber runs, waits, or is in the ready queue. A fiber enters the queue
+    # because of whatever runs at that moment (another fiber or a turn of the loop), or because of another thread. The file is
+    # written when the block ends, even by an exception.
     #
     # Call it on the scheduler's own thread, inside or outside a fiber. Each entry takes about 50 bytes of memory until the file
     # is written. A scheduler that is not traced pays nothing.
@@ -150,9 +150,9 @@ module Reactor
 
   class << self
     # Makes this process observable: from now on `reactor-top`, run by the same user, can take snapshots of all schedulers of this
-    # Ractor. A snapshot takes a few tenths of a millisecond on a separate thread, which serves a UNIX socket in `reactor-UID`. Only
-    # this user can enter that folder, which is in the system's folder for temporary files. The socket is removed when the process
-    # exits. A forked child has none until it calls this method itself.
+    # Ractor. A separate thread serves them on a UNIX socket; each takes it a few tenths of a millisecond. The socket is in the
+    # folder `reactor-UID` of the system's folder for temporary files, and only this user can enter `reactor-UID`. The socket is
+    # removed when the process exits. A forked child has none until it calls this method itself.
     #
     # @return [Observer]
     # @raise [SocketPlace::Untrusted] another user owns the folder or can enter it

@@ -88,7 +88,7 @@ module Reactor
       return if @server.closed?
 
       if Process.pid == @pid
-        # A fiber that waits for a bystander would look deadlocked.
+        # Blocks: a fiber that waits for the observer's thread, a bystander, would look deadlocked.
         Fiber.blocking { @thread.kill.join } unless @thread.equal?(Thread.current)
         File.unlink(@path) if File.socket?(@path)
       end
@@ -100,7 +100,7 @@ module Reactor
 
     def serve
       Thread.current.thread_variable_set(:reactor_bystander, true) # this thread wakes no fiber
-      VM.replace_storage(nil) # inherited from the fiber that happened to start this thread
+      VM.replace_storage(nil) # drops the storage of the fiber that happened to start this thread
       serve_one until @server.closed?
     end
 

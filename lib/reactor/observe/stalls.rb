@@ -8,7 +8,7 @@ module Reactor
   # @!attribute [r] fiber
   #   @return [Fiber, nil] nil for code outside the scheduler's fibers (the root fiber between two hooks)
   # @!attribute [r] seconds
-  #   @return [Float] how long it has held the loop, at least
+  #   @return [Float] the fiber has held the loop for at least this long
   # @!attribute [r] backtrace
   #   @return [Array<String>] of the scheduler's thread when the stall was detected, as for a {FiberStatus}
   # @!attribute [r] over
@@ -97,7 +97,7 @@ module Reactor
 
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
-      VM.replace_storage(nil) # inherited from the fiber that happened to start this thread
+      VM.replace_storage(nil) # drops the storage of the fiber that happened to start this thread
       progress, since, stall = nil
       until @scheduler.closed?
         now, before = Clock.now, progress
@@ -123,7 +123,8 @@ module Reactor
       report(ended)
     end
 
-    # An error in the reporter ends neither the watching nor the run. But `exit` in it ends the program, as on any thread.
+    # An error in the reporter ends neither the watching nor the run. But `exit` in the reporter ends the program, as on any
+    # thread.
     def report(stall)
       @report.call(stall)
     rescue SystemExit
@@ -139,7 +140,8 @@ module Reactor
       nil
     end
 
-    # Prepended to the singleton class of a watched scheduler, whose thread is known once it makes its first fiber.
+    # Prepended to the singleton class of a watched scheduler, because the thread of a scheduler is known only when the scheduler
+    # makes its first fiber.
     #
     # @api private
     module Hook

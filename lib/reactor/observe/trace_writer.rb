@@ -56,7 +56,8 @@ module Reactor
       Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
     end
 
-    # When another thread wakes a fiber, its entry may come a little late, with an earlier time than the one before.
+    # When another thread wakes a fiber, the entry of the wake-up may come a little late: its time is then earlier than that of
+    # the entry before it.
     def add(what, at, key, hook, io, events)
       @now = at if at > @now
       case what
@@ -86,7 +87,7 @@ module Reactor
       @parked[track] = true
     end
 
-    # A waiting fiber also gets control, to find a fiber that can run.
+    # A fiber may get control while it still waits, only to find a fiber that can run.
     def run(track, what)
       return if what == :control && @parked[track]
 
@@ -105,8 +106,8 @@ module Reactor
       @open[track] = [name, @now, arguments]
     end
 
-    # Slices are a nanosecond short: otherwise a rounding error in a viewer could put the end after the start of the next slice,
-    # which would then be nested.
+    # Slices are a nanosecond short. Otherwise a rounding error in a viewer could put the end of a slice after the start of the
+    # next one, and the viewer would nest the next slice in it.
     def close(track)
       name, since, arguments = @open[track]
       @open[track] = nil
@@ -116,7 +117,7 @@ module Reactor
                    ts: since / 1e3, dur: (@now - since - 1) / 1e3, args: arguments || {} }
     end
 
-    # Ends the slice of a watcher. A wait that began before the trace has none.
+    # Ends the slice of a watcher. A wait that began before the trace has no slice.
     def end_watch(key, ended)
       since, name, arguments = @watches.delete(key)
       return unless since

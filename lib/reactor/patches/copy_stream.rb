@@ -7,9 +7,9 @@ module Reactor
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
     # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber leaves
     # once its copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors without
-    # O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. In all other cases Ruby's own
-    # waits call the hooks. On Windows nothing could end that thread's wait for a socket, so Ruby copies in the fiber, by calling
-    # the methods of the objects.
+    # O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. On Windows nothing could end
+    # that thread's wait for a socket, so there Ruby copies in the fiber, by calling the methods of the objects. In all other
+    # cases Ruby's own waits call the hooks.
     #
     # @api private
     module CopyStream
@@ -17,7 +17,7 @@ module Reactor
       COPY_CHUNK = 256 << 10
       # Bytes to request from the disk meanwhile.
       READAHEAD = 16 << 20
-      # Ruby calls these methods, because the objects are not IOs.
+      # Wrappers that are not IOs, so Ruby copies by calling these methods.
       Source = Struct.new(:io) { def readpartial(...) = io.readpartial(...) }
       Target = Struct.new(:io) { def write(...) = io.write(...) }
       private_constant :COPY_CHUNK, :READAHEAD, :Source, :Target

@@ -31,7 +31,8 @@ module Reactor
       end
     end
 
-    # Prepended to File. The driver syncs if it can (backend uring); otherwise a worker does, unless syncs have been cheap so far.
+    # Prepended to File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or
+    # else a worker.
     #
     # @api private
     module FileSync
@@ -57,8 +58,8 @@ module Reactor
       end
     end
 
-    # Prepended to File before Ruby 4.0, which has a hook for it. The write runs on a worker if writes have been expensive so far,
-    # or if the string is large, because the kernel makes writers wait when it has much to write.
+    # Prepended to File before Ruby 4.0: later versions have a hook for pwrite. The write runs on a worker if writes have been
+    # expensive so far, or if the string is large, because the kernel makes writers wait when it has much to write.
     #
     # @api private
     module FilePwrite
@@ -80,7 +81,7 @@ module Reactor
     end
 
     # Prepended to File. A file of more than 1 MiB that was open for writing is closed on a worker, because some file systems
-    # allocate blocks only then: if the file had been truncated before, closing 50 MiB took ext4 20 ms.
+    # allocate blocks only at the close: if the file had been truncated before, closing 50 MiB took ext4 20 ms.
     #
     # @api private
     module FileClose
@@ -98,7 +99,7 @@ module Reactor
         begin
           scheduler.offload { super() }
         ensure
-          super() unless closed? # interrupted before a worker started it
+          super() unless closed? # if the fiber was interrupted before a worker started the close
         end
       end
 
@@ -114,8 +115,8 @@ module Reactor
     # fiber is interrupted, the thread is interrupted too, by a signal, and a lock it has obtained meanwhile is released: a fiber
     # that leaves by an exception never holds the lock.
     #
-    # Where no fiber may wait for a thread, the lock is polled instead. That is in Ractors other than the main one, on Ruby 3.3
-    # and on 3.4 without the native library. The lock is also polled on Windows, where nothing can interrupt a thread that waits
+    # Where no fiber may wait for a thread, the lock is polled instead. That is the case outside the main Ractor, but only on Ruby
+    # 3.3, and on 3.4 without the native library. It is also the case on Windows, where nothing can interrupt a thread that waits
     # for a lock.
     #
     # @api private

@@ -73,7 +73,7 @@ module Reactor
     end
 
     # Prepended to BasicSocket on Windows, where a waiting reader is not told about a shutdown of reading, and later reads fail
-    # with Errno::ESHUTDOWN. The patch makes both see the end of the stream, as on other systems.
+    # with Errno::ESHUTDOWN. With the patch, the waiting reader and later reads see the end of the stream, as on other systems.
     #
     # @api private
     module SocketShutdown

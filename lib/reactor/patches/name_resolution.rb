@@ -5,7 +5,7 @@ require_relative "../connect/happy_eyeballs"
 module Reactor
   module Patches
     # Shared by the patches of Ruby's name-resolving methods. Each does what Ruby does if the current fiber has no scheduler of
-    # this library, or if it is given an address, which needs no resolver.
+    # this library, or if the method is given an address, which needs no resolver.
     #
     # * A thread of its own calls the method, so results and errors are Ruby's.
     # * TCPSocket.new and Socket.tcp need no thread per call: {HappyEyeballs} connects in the calling fiber.
@@ -31,9 +31,9 @@ module Reactor
           host.nil? || nothing_to_resolve?(host, service) ? Fiber.blocking(&) : on_thread(&)
         end
 
-        # Runs on a thread what may wait for a nameserver. Virtual time stands still meanwhile.
+        # Runs the block on a thread if it may wait for a nameserver. Virtual time stands still meanwhile.
         #
-        # @param waits [Boolean] whether it may wait
+        # @param waits [Boolean] whether the block may wait
         def on_thread(waits = true, &)
           scheduler = Schedulers.current if waits
           return yield unless scheduler&.resolves?

@@ -2,7 +2,7 @@
 
 module Reactor
   class PortableScheduler
-    # Raises exceptions in waiting fibers: for timeouts, which raise unless their block ends first, and for {#fiber_interrupt} and
+    # Raises exceptions in waiting fibers: for timeouts whose block has not ended in time, for {#fiber_interrupt}, and for
     # {#cancel}.
 
     # The methods of IO that close a descriptor, and the hooks in which these methods wait.
@@ -81,8 +81,8 @@ module Reactor
       @timers.remove(delivery.timer) if delivery&.timer
     end
 
-    # The fiber to raise in. If the timeout's fiber does not wait itself, because it has resumed another fiber or is a suspended
-    # Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits.
+    # The fiber to raise in: the timeout's fiber if it waits itself. Otherwise it has resumed another fiber, or belongs to a
+    # suspended Enumerator; the exception is then raised in its owner, and Ruby passes it on to the fiber that waits.
     def receiver(delivery)
       fiber = delivery.fiber
       @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
@@ -106,7 +106,8 @@ module Reactor
         @ready.unshift(wait)
         wait.queued = delivery.done = true
       else
-        # The fiber does not wait itself: it has resumed one that does, or it is a stand-in. Ruby finds the waiting fiber.
+        # The fiber does not wait itself: it has resumed one that waits, or it is a stand-in for a fiber. Ruby finds the waiting
+        # fiber.
         delivery.done = true
         switch_to_new(Fiber.new { raise_in(fiber, delivery.arguments) }) if fiber.alive?
       end
@@ -124,7 +125,7 @@ module Reactor
       !caller.nil? && CLOSING.include?(caller.base_label)
     end
 
-    # Runs in a separate fiber, which need not return control: it is not queued if it stays suspended.
+    # Runs in a separate fiber, which need not get control back: it is not queued if it stays suspended.
     def raise_in(fiber, arguments)
       @running = nil
       return fiber.raise(*arguments) if arguments

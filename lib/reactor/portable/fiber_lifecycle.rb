@@ -121,7 +121,7 @@ module Reactor
         block.call(*arguments)
       rescue Exception => error # rubocop:disable Lint/RescueException -- Ruby would raise it in an unrelated fiber
         if forked_child?
-          raise # no drain would raise it in a child forked by this fiber
+          raise # in a child forked by this fiber, no drain would raise it
         elsif !start.done
           start.error = [error]
         elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
@@ -130,7 +130,7 @@ module Reactor
           raise # leaves the fiber: Ruby raises it at the end of the root fiber's chain of resumes
         end
       end
-      nil # Ruby keeps what an ended fiber returned, which could be another fiber, and so on
+      nil # Ruby keeps the value of an ended fiber: it could be another fiber with a value, and so on
     ensure
       @live.delete(fiber)
       @cancelled.delete(fiber)
@@ -145,7 +145,7 @@ module Reactor
       @error ||= error unless taken
     end
 
-    # May be called while another call is in progress, by a fiber that the program made itself.
+    # A fiber that the program made itself may call this while another call is in progress.
     def wait_until_drained
       outer = @drain
       until drained?
@@ -164,7 +164,8 @@ module Reactor
 
     def continue_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
 
-    # If so, fibers started by `ensure` clauses are cancelled next, as the VM does with threads.
+    # Whether all cancelled fibers have ended. The fibers that their `ensure` clauses started are then cancelled next, as threads
+    # are in the VM.
     def cancelled_have_ended? = @cancelling && @cancelled.empty?
 
     def ask_to_end(fiber)

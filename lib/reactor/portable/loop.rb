@@ -20,8 +20,8 @@ module Reactor
     def begin_wait(kind) = @waits[Fiber.current] = Wait.new(Fiber.current, kind, @waits[Fiber.current])
 
     # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at each
-    # branch and at the end of each call, even of a C function (`vm_pop_frame`). So an unblock that comes before the wait is
-    # recorded is kept for it.
+    # branch and at the end of each call, even of a C function (`vm_pop_frame`). So an unblock may come before the wait is
+    # recorded; it is kept for the wait.
     def begin_block(kind)
       outer, @beginning = @beginning, true # not a call; must be the first line
       wait = begin_wait(kind)
@@ -160,16 +160,16 @@ module Reactor
       entry.done = true if entry.kind == :stray
       entry.kind == :stray ? switch_to_new(entry.fiber) : switch(entry.fiber)
     rescue FiberError => error
-      raise unless entry.kind == :stray && refused?(error) # it is no stray: it waits inside an Enumerator or for one
+      raise unless entry.kind == :stray && refused?(error) # the fiber is no stray: it waits inside an Enumerator or for one
     end
 
     # Hands control to another fiber. It comes back in one of three ways:
     #
-    # * Another fiber has resumed this one, because it is its turn.
+    # * Another fiber has resumed this one, because it is this one's turn.
     # * A fiber has ended, and Ruby has continued with the fiber at the end of the root fiber's chain of resumes, which is this
     # one. Its wait has not ended, so it runs the next fiber.
-    # * A fiber has called Fiber#raise or Fiber#kill on this one. That other fiber has lost control without parking, so it is
-    # queued here.
+    # * A fiber has called Fiber#raise or Fiber#kill on this one. The caller has lost control without parking, so it is queued
+    # here.
     #
     # Ruby raises the kill of a killed fiber at every switch back to it. Repetitions are dropped, so that ensure clauses can wait.
     #
@@ -275,14 +275,14 @@ module Reactor
       @poller.transfer(nil, Fiber.current)
     end
 
-    # If its first switch passes a maker, it returns control to the maker before it polls.
+    # A poller whose first switch passes a maker returns control to that maker before it polls.
     def new_poller
       Fiber.new(blocking: true, storage: nil) do |asker, maker|
         @next_poller = new_poller
         asker = maker.transfer if maker
         while asker
           poll_once
-          @running = asker # here, because a trap handler may run as soon as the asker has control
+          @running = asker # set before the transfer, because a trap handler may run as soon as the asker has control
           asker = asker.transfer
         end
       end
@@ -302,8 +302,7 @@ module Reactor
       found&.each { |wait, error| error ? refuse(wait, error) : enqueue(wait) }
       @timers.jump if jump && !found && @ready.empty?
       fire_timers
-      # Only if the last sleep was in vain as well, because a thread that has been woken may not have run yet, which nothing
-      # shows.
+      # Raises only after a second sleep in vain: a thread may have been woken but not have run yet, and nothing shows that.
       raise_deadlock if again && !found
     ensure
       @recorder.end_sleep if sleeps
@@ -338,7 +337,7 @@ module Reactor
       raise VM::FATAL, message if message
     end
 
-    # Queues before it removes, so an exception in between loses nothing.
+    # Queues an entry before removing its timer, so an exception in between loses nothing.
     def fire_timers
       @clock = Clock.now
       now = @timers.virtual_now || @clock
@@ -351,7 +350,8 @@ module Reactor
 
     # Called when IO.select raises for an IO of this wait.
     def refuse(wait, error)
-      # The kernel does not poll the descriptor of this watcher. If C code has closed it, the block will find out.
+      # The kernel does not poll the descriptor of this watcher. If C code has closed the descriptor, the watcher's block will
+      # find out.
       return interrupt_watch(wait, :closed) if wait.is_a?(Watch) && wait.target.first.closed?
 
       wait.is_a?(Watch) ? wait.events |= wait.target.last : wait.error ||= [error.class, error.message]

@@ -90,7 +90,7 @@ module Reactor
     # @return [Symbol] :select
     def backend = :select
 
-    # @return [Boolean] also true in a forked child, because the descriptors belong to its parent
+    # @return [Boolean] whether it is closed; true in a forked child, because the descriptors belong to the parent
     def closed? = forked_child? || @closed
 
     # @return [Boolean] whether this process is a forked child of the one that made the scheduler. The hooks then do what Ruby
@@ -112,12 +112,12 @@ module Reactor
       forbid_own_fibers
       cancel_watchers
       @closed = true
-      @poller = @next_poller = nil # as Lifecycle drops the starter
+      @poller = @next_poller = nil # for the same reason as Lifecycle drops the starter
       @descriptors.close
       nil
     end
 
-    # Stops the clock of sleeps and timeouts.
+    # Makes the time of sleeps and timeouts virtual: stops their clock.
     #
     # @param settle [Numeric] real seconds to wait for other events before a jump
     # @raise [RuntimeError] time is virtual already
@@ -178,7 +178,8 @@ module Reactor
     def unblock(blocker, fiber) = Thread.handle_interrupt(VM::UNBLOCK_MASK) { end_blocks(fiber) }
 
     # The hook for IO#close on Ruby 4.0 and later: raises in a fiber that waits for the IO being closed. The exception is only
-    # recorded here. It is raised when it is the fiber's turn, unless its wait has ended by then. Any thread may call this.
+    # recorded here. It is raised when it is the fiber's turn, unless the fiber's wait has ended by then. Any thread may call
+    # this.
     #
     # @param fiber [Fiber, #raise] from Ruby 4.1 on, a stand-in that responds to alive? and raise
     # @param exception [Exception]
@@ -215,7 +216,7 @@ module Reactor
       :interrupted if waits.any?(Wait)
     end
 
-    # Called before IO#close_read and #close_write. If one of them closes something, {#replaced} is called afterwards.
+    # Called before IO#close_read and #close_write. If that call closes a descriptor, {#replaced} is called afterwards.
     #
     # @api private
     def prepare_half_close(_io, _reading) = nil
@@ -225,8 +226,8 @@ module Reactor
     # @api private
     def prepare_reopen(_io) = nil
 
-    # Called after the IO was reopened or closed. Its watchers end. Fibers continue to wait, for the new file, but if `interrupts` is
-    # true, those that wait for this IO only get IOError. Any thread may call this.
+    # Called after the IO was reopened or closed. Its watchers end. Its fibers continue to wait, now for the new file. But if
+    # `interrupts` is true, fibers that wait for this IO alone get IOError. Any thread may call this.
     #
     # @param io [IO]
     # @param interrupts [Boolean]
@@ -345,8 +346,8 @@ module Reactor
       true
     end
 
-    # Moves the scheduler to the current thread, which is possible until its first use: it may have been made on another thread
-    # and then set on this one.
+    # Moves the scheduler to the current thread, if it has not been used yet: it may have been made on another thread and then set
+    # on this one.
     def adopt
       unless @recorder.counts[:parks].zero? && Fiber.scheduler.equal?(self)
         raise ThreadError, "this scheduler belongs to another thread"

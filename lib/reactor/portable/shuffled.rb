@@ -18,7 +18,7 @@ module Reactor
         super
       end
 
-      # Lets an entry that was put first without being queued go first, because it is its turn already.
+      # An entry that was put first without being queued goes first here too, because its turn has already come.
       def run_next
         return super if @ready.empty?
         return poll if @resumes_since_poll.positive?

@@ -55,8 +55,8 @@ module Reactor
     #   Thread#kill.
     def woken?(thread) = thread.pending_interrupt?
 
-    # Runs the block while no other Ractor does. The only lock that plain Ruby can share between Ractors is a file lock. If the
-    # file system has none, the block runs without it.
+    # Runs the block in one Ractor at a time. The only lock that plain Ruby can share between Ractors is a file lock. If the file
+    # system has none, the block runs without it.
     def exclusively
       lock = begin
         File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }

@@ -86,7 +86,7 @@ module Reactor
 
       unless nonblocking?(io)
         return EAGAIN unless Descriptors.ready_now(io, EVENT.fetch(direction))
-        if VM::WINDOWS && direction == :write && File.pipe?(io) # where a full pipe counts as writable
+        if VM::WINDOWS && direction == :write && File.pipe?(io) # there, a full pipe counts as writable
           return run_on_own_thread { attempt_once(direction, io, buffer, offset, most) }
         end
 
@@ -96,8 +96,8 @@ module Reactor
       VM::WINDOWS && direction == :read && answer == -Errno::ESHUTDOWN::Errno ? 0 : answer # end of stream
     end
 
-    # A single call of IO::Buffer#read or #write. A slice is made only if the call cannot be given the end: Ruby reads into a
-    # frozen buffer, but not into a slice of one.
+    # A single call of IO::Buffer#read or #write. A slice is made only if the call does not accept the end as an argument: Ruby
+    # reads into a frozen buffer, but not into a slice of one.
     def attempt_once(direction, io, buffer, offset, most)
       Fiber.blocking do
         next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4

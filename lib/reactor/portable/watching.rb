@@ -65,11 +65,11 @@ module Reactor
       end
     end
 
-    # (Uses Array#all?, because breaking out of an iterator's block would clear the error that ends the thread, which Ruby reads
-    # after closing the scheduler.)
+    # (Uses Array#all?, because breaking out of an iterator's block would clear the error that ends the thread, and Ruby reads
+    # that error after closing the scheduler.)
     def drained? = @live.empty? && @watches.keys.all?(&:transient)
 
-    # Starts the fiber of a watcher, because it is its turn.
+    # Starts the fiber of a watcher whose turn has come.
     def start_watch(watch)
       return end_watch(@ready.shift) if watch.error
 
@@ -84,7 +84,7 @@ module Reactor
     rescue FiberError => error
       raise unless fiber && unborn?(fiber)
 
-      # There is no memory for the fiber. The error is treated like one that has ended it.
+      # There is no memory for the fiber. The error is treated as if it had ended the fiber.
       begin
         Fiber.blocking { keep_error(error, watcher) }
       ensure
@@ -100,7 +100,7 @@ module Reactor
       watch.watcher = watch.given = watch.masks = nil
     end
 
-    # Ends it without a fiber.
+    # Ends the wait of a watcher without making a fiber.
     def end_watch(watch)
       return if watch.done
 

@@ -101,7 +101,7 @@ module Reactor
         false
       end
 
-      # Shuts down this side, and waits for the client to close its own.
+      # Shuts down the sending half, then waits for the client to close the connection.
       #
       # @return [false]
       def farewell

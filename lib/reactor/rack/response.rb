@@ -11,7 +11,7 @@ module Reactor
       CLOSE = /\bclose\b/i
       KEEP_ALIVE = /\bkeep-alive\b/i
       TOKEN = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/
-      # Headers that describe the connection or the body, so a 103 does not have them.
+      # Headers that describe the connection or the body. A 103 does not have these headers.
       FINAL = %w[connection content-length transfer-encoding].freeze
       private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN, :FINAL
 
@@ -37,7 +37,7 @@ module Reactor
 
       # @return [Boolean, :detached] whether the connection can be kept
       # @raise [TypeError, ArgumentError] the application's response is invalid; nothing has been written
-      # @raise what the body raises, which cuts it off
+      # @raise what the body raises; the response is then cut off
       def write(status, headers, body, input)
         @is_writing = true
         @keeps &&= input.finishable? && @connection.may_continue?

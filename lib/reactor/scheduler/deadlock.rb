@@ -19,8 +19,7 @@ module Reactor
 
       private
 
-      # Whether another Ractor may end the thread's wait. The status of such a thread is the same as that of one waiting for
-      # another thread.
+      # Whether another Ractor may end the thread's wait. A thread that waits for another thread has the same status.
       def awaits_ractor?(thread)
         frame = thread.backtrace_locations(0, 1)&.first
         !frame.nil? && (frame.path == VM::RACTOR_PATH || frame.label.match?(VM::RACTOR_LABEL))
@@ -30,8 +29,8 @@ module Reactor
     private
 
     # The native and the portable scheduler call this when, for a while, all fibers have been waiting for an unblock and nothing
-    # else. It is a deadlock if no fiber merely sleeps and no other thread can wake a fiber, because each waits for another thread
-    # too.
+    # else. It is a deadlock if no fiber merely sleeps and no other thread can wake a fiber, because each of these threads waits
+    # for another thread, too.
     #
     # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is no deadlock, or if the
     #   program has set Thread.ignore_deadlock

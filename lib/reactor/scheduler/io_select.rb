@@ -5,7 +5,7 @@ module Reactor
   module IOSelect
     # The hook for IO.select and Kernel#select.
     #
-    # What is ready is determined by IO.select itself, called without waiting, because it knows Ruby's read buffers and tied
+    # IO.select itself, called without waiting, determines which IOs are ready, because it knows Ruby's read buffers and tied
     # writers. Between two such calls the fiber parks on all the descriptors at once.
     #
     # @param readables [Array<IO, #to_io>, nil]

@@ -98,8 +98,8 @@ module Reactor
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel} does. Servers close their connections here,
-    # because they get no new fibers.
+    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel} does. Servers close their connections
+    # here, because no new fibers will serve them.
     #
     # @return [nil]
     # @raise as PortableScheduler#cancel
@@ -116,7 +116,7 @@ module Reactor
     # @api private
     def forget_server(server) = @servers&.delete(server)
 
-    # Called when there was no memory for the fiber of a watcher, which may be a server's.
+    # Called when there was no memory for the fiber of a watcher. The watcher may belong to a server.
     #
     # @api private
     def recover_servers(block, io) = @servers&.each_key { |server| server.recover(block, io) }

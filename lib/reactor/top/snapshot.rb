@@ -6,9 +6,9 @@ module Reactor
     class Failure < StandardError
     end
 
-    # What an observed process has answered.
+    # The answer of an observed process.
     class Snapshot
-      # One of its schedulers. `health` covers the time since the scheduler was made, `window` the time since the previous
+      # A scheduler of that process. `health` covers the time since the scheduler was made, `window` the time since the previous
       # snapshot (the same in the first one).
       Row = Struct.new(:id, :name, :backend, :health, :window, :fibers, :stalls)
 

@@ -56,7 +56,7 @@ module Reactor
     def call(place, work)
       if @policy == :never || (@policy == :measured && @costs.fetch(place, Float::INFINITY) <= THRESHOLD)
         @inline += 1
-        # In a blocking fiber, because otherwise Ruby would offer the same operation again.
+        # Runs in a blocking fiber, because otherwise Ruby would offer the same operation again.
         measure(place) { Fiber.blocking { work.call } }
       else
         run_on_worker { measure(place) { work.call } }

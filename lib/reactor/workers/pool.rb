@@ -49,8 +49,8 @@ module Reactor
         run if claim?
       end
 
-      # Whether its worker takes no further job: in a child that the work has forked; and after an IOError, because before Ruby
-      # 4.0 the close of an IO that this thread has read may return only once the thread has ended.
+      # Whether its worker must take no further job. That is so in a child that the work has forked, and after an IOError: before
+      # Ruby 4.0, the close of an IO that this thread has read may return only once the thread has ended.
       def last? = forked_child? || IOError === @error
 
       # Called by the fiber to keep workers from running it.
@@ -63,7 +63,7 @@ module Reactor
 
       private
 
-      # Whether neither a worker nor the fiber had claimed it before.
+      # Claims the job. Returns whether neither a worker nor the fiber had claimed it before.
       def claim?
         @claim.pop(true)
       rescue ThreadError
@@ -76,7 +76,7 @@ module Reactor
         @value = Thread.handle_interrupt(Object => :immediate) { @work.call }
         @killed = false
       rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
-        raise if forked_child? # where the fiber does not run
+        raise if forked_child? # the fiber does not run there
 
         @killed = false
       ensure
