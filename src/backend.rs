@@ -82,9 +82,9 @@ impl Backend {
 
     /// Whether this backend is available.
     ///
-    /// For io_uring the first call opens a ring, probes its operations and caches the result, unless it failed for lack
-    /// of descriptors or memory, which may pass. seccomp(2), the sysctl `kernel.io_uring_disabled` (Linux 6.6),
-    /// `RLIMIT_MEMLOCK` or an old kernel may refuse the ring.
+    /// For io_uring the first call opens a ring, probes its operations and caches the result, unless it failed for a
+    /// lack of descriptors or memory, because that may pass. seccomp(2), the sysctl `kernel.io_uring_disabled` (Linux
+    /// 6.6), `RLIMIT_MEMLOCK` or an old kernel may refuse the ring.
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@ impl Unavailable {
         Self { reason, error }
     }
 
-    /// Whether descriptors or memory ran short, for the process or the system. The backend may become available later,
-    /// and [`Backend::open`](crate::Backend::open) fails with this error meanwhile.
+    /// Whether the process or the system ran short of descriptors or memory. If so, the backend may become available
+    /// later; until then [`Backend::open`](crate::Backend::open) fails with this error.
     pub fn is_shortage(&self) -> bool {
         #[cfg(unix)]
         let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
@@ -122,8 +122,8 @@ pub enum Reregistration {
     Unpollable,
 }
 
-/// The part of a driver for other threads and signal handlers: it ends a poll. Where the driver has no descriptor, a
-/// thread sleeps in it. It may outlive the driver.
+/// The part of a driver for other threads and signal handlers: it ends a poll. If the driver has no descriptor, a
+/// thread sleeps in the waker. It may outlive the driver.
 ///
 /// ```
 /// use reactor::{Backend, Events};
@@ -246,12 +246,13 @@ pub trait Driver: Send {
     /// zero: do not wait). The timeout is rounded up to the platform's unit: 1 ms for epoll_wait(2).
     ///
     /// After a signal (`EINTR`) it returns Ok without events. If the kernel is temporarily not accepting operations
-    /// (`EAGAIN`, `EBUSY` from io_uring_enter(2)), it does so after 1 ms, and the next poll submits them again.
+    /// (`EAGAIN`, `EBUSY` from io_uring_enter(2)), it returns Ok without events after 1 ms, and the next poll submits
+    /// the operations again.
     ///
     /// # Errors
     ///
     /// The errors of epoll_wait(2) or kevent(2); none are known to occur before the driver is dropped. On error there
-    /// are no events, and none are lost: if part of a poll fails after another part returned events, the poll succeeds.
+    /// are no events, but none are lost: if part of a poll fails after another part returned events, the poll succeeds.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
     /// A waker for other threads. All wakers of a driver are interchangeable.
@@ -262,8 +263,8 @@ pub trait Driver: Send {
     /// [`Wake::block`] instead.
     fn descriptor(&self) -> Option<Descriptor>;
 
-    /// Prepares for a thread to sleep: on the [descriptor](Driver::descriptor), which this returns, or without one in
-    /// [`Wake::block`]. A driver that defers arming registrations arms them now.
+    /// Prepares for a thread to sleep. Returns the [descriptor](Driver::descriptor) on which the thread sleeps; None if
+    /// it sleeps in [`Wake::block`]. A driver that defers arming registrations arms them now.
     fn prepare_sleep(&mut self) -> Option<Descriptor> {
         self.descriptor()
     }
@@ -345,8 +346,8 @@ pub trait Operations {
     /// Whether the operation has an outcome that has not been taken.
     fn is_complete(&self, id: OperationId) -> bool;
 
-    /// Whether the next poll has an outcome to report. A thread must then not sleep on [`Driver::descriptor`], which
-    /// need not become readable for it. The default is false.
+    /// Whether the next poll has an outcome to report. If so, a thread must not sleep on [`Driver::descriptor`],
+    /// because that need not become readable for the outcome. The default is false.
     fn has_unreported(&self) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use crate::{
     token::Token,
 };
 
-/// Notifies or wakes a reactor. This is the only part of it that other threads and signal handlers may use.
+/// Notifies or wakes a reactor. This is the only part of a reactor that other threads and signal handlers may use.
 ///
 /// Cloning it increments a reference count. It may outlive the reactor; notifications are then never reported.
 ///

@@ -2,7 +2,7 @@
 //!
 //! Most event loops register a descriptor with the kernel for each wait and deregister it afterwards. This one
 //! registers a descriptor once, caches for each direction what the kernel last reported and what the caller's own
-//! system calls have found since, and makes a system call only when the cache has no answer.
+//! system calls have found since, and makes a system call only if the cache has no answer.
 //!
 //! The package is called `reactor-loop`; the crate in it, `reactor`.
 //!

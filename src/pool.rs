@@ -39,7 +39,7 @@ use workers::Shared;
 /// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache,
 /// name lookups, fsync(2).
 ///
-/// - **Started on demand.** A job that may begin but finds no idle thread starts a new one, up to the limit. An idle
+/// - **Started on demand.** A job that may begin but finds no idle thread starts a new thread, up to the limit. An idle
 ///   thread exits after [`Limits::idle`].
 /// - **Completions are events.** When a job ends, the reactor's next turn reports its token with
 ///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that is not dropped or
@@ -214,8 +214,8 @@ impl Pool {
         !self.is_of_this_process() || self.shared.has_capacity(class)
     }
 
-    /// Whether as many jobs of this class are running or queued as may run at a time, so that another one would wait.
-    /// False in a child of fork(2).
+    /// Whether as many jobs of this class are running or queued as may run at a time. If so, another job would have to
+    /// wait. False in a child of fork(2).
     pub fn is_busy(&self, class: WorkClass) -> bool {
         self.is_of_this_process() && self.shared.is_busy(class)
     }

@@ -302,11 +302,11 @@ impl Reactor {
     /// which its timeout elapses, the answer comes first.
     ///
     /// If another thread ended a sleep and no timer is due, only events from other threads are reported, which needs no
-    /// system call. The next call reports the kernel's, and a sleep before it does not block.
+    /// system call. The next call reports the kernel's events, and a sleep before that call does not block.
     ///
     /// # Errors
     ///
-    /// See [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
+    /// See [`Selector::poll`]. On error nothing is appended, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         let before = events.len();
         let now = Instant::now();
@@ -349,7 +349,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// Those of [`Reactor::collect`] and [`Sleep::block`].
+    /// The errors of [`Reactor::collect`] and [`Sleep::block`].
     pub fn turn(&mut self, events: &mut Events, limit: Option<Duration>) -> io::Result<()> {
         let before = events.len();
         self.collect(events)?;

@@ -23,9 +23,9 @@ use rearming::Rearming;
 
 /// Waits for descriptors to become ready.
 ///
-/// For each descriptor and direction, a selector caches what is registered, what the kernel reported, and what the
-/// caller's system calls have found ([`Selector::attempted`]). A wait makes a system call only when the cache has no
-/// answer.
+/// For each descriptor and direction, a selector caches whether it is registered, what the kernel has reported, and
+/// what the caller's own system calls have found ([`Selector::attempted`]). A wait makes a system call only when the
+/// cache has no answer.
 ///
 /// Each wait has an id, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once, by
 /// an event with its token.
@@ -138,8 +138,8 @@ impl Selector {
 
     /// The cached readiness of a descriptor: empty unless the same owner registered it.
     ///
-    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), skip the attempt: it would fail
-    /// with `EAGAIN`.
+    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), skip the attempt: the attempt
+    /// would fail with `EAGAIN`.
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
         match self.entry(descriptor) {
             Some(entry) if entry.cache.is_owner(owner) => entry.cache.readiness(),
@@ -149,8 +149,8 @@ impl Selector {
 
     /// Reports the outcome of a caller's non-blocking system call in the directions of `interest`.
     ///
-    /// Call it right after the system call: it would overwrite what a poll in between found. No effect if the
-    /// descriptor is not registered by this owner.
+    /// Call it right after the system call: otherwise it would overwrite the result of a poll in between. No effect if
+    /// the descriptor is not registered by this owner.
     #[inline]
     pub fn attempted(
         &mut self,
@@ -172,9 +172,9 @@ impl Selector {
     }
 
     /// Call this before the owner closes the descriptor. If no wait is left, the entry is cleared without a system
-    /// call: close(2) ends the registration in the kernel, which saves the system call of [`Selector::deregister`] for
-    /// owners that know all their waits. If the close does not happen, or a duplicate keeps the file open, the next
-    /// wait registers again. The driver is told too ([`Driver::note_close`]).
+    /// call: close(2) ends the registration in the kernel. This saves owners that know all their waits the system call
+    /// of [`Selector::deregister`]. If the close does not happen, or a duplicate keeps the file open, the next wait
+    /// registers again. The driver is told too ([`Driver::note_close`]).
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = self.entry_of(descriptor, owner);
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
@@ -221,7 +221,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Applies what the driver's poll reported.
+    /// Applies the events that the driver's poll reported.
     fn end_poll(&mut self, events: &mut Events) {
         self.statistics.polls += 1;
         if !self.reported.is_empty() {
@@ -283,13 +283,13 @@ impl Selector {
     /// [`Ready::ERROR`].
     pub fn replaced(&mut self, descriptor: Descriptor) {
         if let Some((slot, registered)) = self.registered(descriptor) {
-            // On error all waits are answered: their own system calls will return it.
+            // On error all waits are answered: their own system calls will return the error.
             _ = self.renew(slot, registered);
         }
     }
 
-    /// Call this when the owner has shut down the reading half, which Windows does not report to a poll: the next poll
-    /// answers waits for reading with [`Ready::READ_CLOSED`].
+    /// Call this when the owner has shut down the reading half: the next poll answers waits for reading with
+    /// [`Ready::READ_CLOSED`]. On Windows the system's own poll does not report the shutdown.
     pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
         if let Some((slot, _)) = self.registered(descriptor) {
             self.registry.claim(slot).cache.observe(Ready::READ_CLOSED);

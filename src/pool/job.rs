@@ -79,7 +79,7 @@ impl<T: Send + 'static> Job<T> {
     ///
     /// # Panics
     ///
-    /// If the outcome was already taken or the job was cancelled, because the wait would never end.
+    /// Panics if the outcome was already taken or the job was cancelled, because the wait would never end.
     pub fn wait(&mut self) -> Outcome<T> {
         if !self.is_of_this_process() {
             return Outcome::Dropped;
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Withdraws the work if it has not begun. False if it has: its end will be notified.
+    /// Withdraws the work if it has not begun. False if it has begun: its end will be notified.
     pub fn cancel(&mut self) -> bool {
         !self.is_of_this_process() || self.withdraw()
     }

@@ -1,4 +1,4 @@
-//! What a job and its worker share: the work, its stage and its outcome.
+//! The state that a job and its worker share: the work, its stage and its outcome.
 
 use std::{
     any::Any,

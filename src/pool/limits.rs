@@ -43,8 +43,8 @@ impl WorkClass {
 pub struct Limits {
     /// The maximum number of threads; at least 1. Default: the sum of the three class limits.
     pub threads: usize,
-    /// How many threads may run [`WorkClass::Cpu`] at a time; at least 1. Default: the number of processors minus one,
-    /// which is left to the reactor's own thread.
+    /// How many threads may run [`WorkClass::Cpu`] at a time; at least 1. Default: the number of processors minus one.
+    /// The remaining one is left to the reactor's own thread.
     pub cpu: usize,
     /// How many threads may run [`WorkClass::Disk`] at a time; at least 1. Default: 16.
     pub disk: usize,

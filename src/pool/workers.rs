@@ -22,7 +22,7 @@ use super::{
     time_slice::lengthen_time_slice,
 };
 
-/// What the pool, its jobs and its workers share.
+/// The state that the pool, its jobs and its workers share.
 pub(super) struct Shared {
     state: Mutex<State>,
     /// Signalled when a job may begin, when the limits change, and when the pool is dropped.
@@ -69,8 +69,8 @@ impl Shared {
         }
     }
 
-    /// Whether this is the process that created the pool. A child of fork(2) has no workers, and the lock may have been
-    /// held during the fork.
+    /// Whether this is the process that created the pool. A child of fork(2) has no workers, and in it the lock may be
+    /// held forever, by a thread that held it during the fork.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -123,7 +123,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// That of pthread_create(3), if the job is still queued and there is no other worker.
+    /// The error of pthread_create(3), if the job is still queued and there is no other worker.
     pub(super) fn start_worker(self: &Arc<Self>, number: u64) -> io::Result<()> {
         let Err(error) = self.spawn_worker() else {
             return Ok(());

@@ -66,7 +66,7 @@ impl Reactor {
 /// A prepared sleep: where to block, and for how long. It borrows nothing from the reactor.
 ///
 /// Another thread may block in it while the reactor is in use; waits that begin meanwhile take effect at once. Collect
-/// only after the block: a collect during it consumes the events that would have ended it, or finds none from the
+/// only after the block: a collect during it consumes the events that would have ended it, or finds no event from the
 /// kernel (Windows).
 ///
 /// - If it is dropped without blocking, nothing is lost: events and wakes end the next sleep.
@@ -100,7 +100,7 @@ pub struct Sleep {
 
 impl Sleep {
     /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event.
-    /// None on platforms without one; see [`Driver::descriptor`](crate::Driver::descriptor).
+    /// None on platforms without such a descriptor; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.descriptor
     }

@@ -144,8 +144,8 @@ impl Cache {
         self.assumed != 0
     }
 
-    /// Applies what the poll after a re-arm reported. If it found a direction ready that was assumed drained, short
-    /// counts are ignored from now on.
+    /// Applies the events of the poll after a re-arm. If the poll found a direction ready that was assumed drained,
+    /// short counts are ignored from now on.
     pub(crate) fn observe_rearm(&mut self, ready: Ready) {
         self.ignores_short |= ready.reported() & self.assumed != 0;
     }

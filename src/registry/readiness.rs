@@ -1,4 +1,4 @@
-//! A descriptor's cached readiness, and whose it is.
+//! A descriptor's cached readiness, and the owner it belongs to.
 
 /// Identifies the object that owns a descriptor.
 ///
@@ -91,10 +91,10 @@ pub enum Attempt {
     /// It moved fewer bytes than asked. On a stream this means drained, unless a hang-up was reported: the end of a
     /// closed stream follows its last bytes without a further event.
     ///
-    /// Use for streams only (TCP, Unix stream sockets, pipes): a datagram shorter than the buffer need not be the last
-    /// one. Some streams have boundaries all the same: urgent data and, for Unix sockets, passed descriptors and
-    /// credentials. [`Selector::rearm`](crate::Selector::rearm) finds the bytes behind the first boundary, and further
-    /// short counts of that registration are ignored.
+    /// Report this for streams only (TCP, Unix stream sockets, pipes): a datagram shorter than the buffer need not be
+    /// the last one. Some streams have boundaries all the same: urgent data and, for Unix sockets, passed descriptors
+    /// and credentials. [`Selector::rearm`](crate::Selector::rearm) finds the bytes behind the first boundary, and
+    /// further short counts of that registration are ignored.
     Short,
     /// It filled its buffer or wrote all its bytes: there may be more.
     Complete,

@@ -39,7 +39,8 @@ pub struct WaitId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a pending wait has to be ended"]
 pub enum Wait {
-    /// The kernel cannot poll this kind of descriptor (a regular file, a directory), so it is always ready for this.
+    /// The kernel cannot poll this kind of descriptor (a regular file, a directory), so it is always ready for these
+    /// directions.
     Ready(Interest),
     /// An event with the token will follow. End the wait exactly once, with or without its event.
     Pending(WaitId),

@@ -26,7 +26,7 @@ pub(crate) struct Pending {
     generation: u32,
     /// Empty until it is answered.
     answer: Ready,
-    /// The bits it waits for; 0 once it is answered or has ended.
+    /// The bits of the directions it waits for; 0 once it is answered or has ended.
     asked: u8,
     /// How often it was re-armed.
     rearms: u8,
@@ -117,8 +117,8 @@ impl Waits {
         answered.fold(false, |any, is_answered| any | is_answered)
     }
 
-    /// Answers waits outside an event: those that `answer` answers, or if it is None all of them, each with what it
-    /// asked for. Returns their generations.
+    /// Answers waits outside an event: the waits that `answer` answers, or, if it is None, all waits, each with the
+    /// directions it asked for. Returns their generations.
     pub(crate) fn abandon(&mut self, answer: Option<Ready>) -> impl Iterator<Item = u32> {
         let directions = answer.map_or(u8::MAX, Ready::directions);
         let waiting = self

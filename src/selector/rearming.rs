@@ -21,7 +21,7 @@ const INTERVALS: [Duration; 5] = [
 /// The most descriptors that one call arms, so that a turn with very many idle waits delays no event for long.
 const MOST: usize = 256;
 
-/// When to search for idle waits.
+/// Decides when to search for idle waits.
 #[derive(Debug, Default)]
 pub(super) struct Rearming {
     /// No wait is due before this; None if there are no waits. May still count waits that have ended.
@@ -121,7 +121,7 @@ impl Selector {
         entry.waits.rearm(now);
         let is_assumed = entry.cache.is_assumed();
         if let Some(registered) = entry.cache.registered() {
-            // On error all waits are answered: their own system calls will return it.
+            // On error all waits are answered: their own system calls will return the error.
             let renewed = self.renew(slot, registered);
             if is_assumed && renewed.is_ok() {
                 self.rearming.assumed.push(slot);

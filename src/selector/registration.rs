@@ -1,8 +1,8 @@
-//! How a selector registers descriptors, and what events change.
+//! How a selector registers descriptors, and how events change its state.
 //!
-//! A registration outlives its wait, so most waits find one. A wait that follows the caller's `EAGAIN` needs no system
-//! call. The tables below are the whole state machine; `tests/registry_model.rs` reads them and compares them with the
-//! calls of random programs.
+//! A registration outlives its wait, so most waits find their descriptor registered. A wait that follows the caller's
+//! `EAGAIN` needs no system call. The tables below are the whole state machine; `tests/registry_model.rs` reads them
+//! and compares them with the calls of random programs.
 //!
 //! # Terms
 //!
@@ -64,15 +64,15 @@
 //! | rearm, when the oldest wait is due | something                | as the driver's answer above        | reregister(registered) |
 //! | the poll right after it reports a direction that is assumed drained | something | short counts are ignored, and as any event | as any event |
 //!
-//! A descriptor whose oldest wait gets no event is re-armed, and the kernel reports what is ready: first after 100 to
-//! 200 ms, then at intervals that grow to 25.6 s, so that no wait depends on a single re-arm. A long wait costs at most
-//! one system call in 19 s (3/4 of the longest interval). While new waits begin, entries are searched for such waits at
-//! most every 100 ms; otherwise only when the next one is due.
+//! A descriptor whose oldest wait gets no event is re-armed, and the kernel then reports which directions are ready.
+//! The first re-arm comes after 100 to 200 ms, later ones at intervals that grow to 25.6 s, so that no wait depends on
+//! a single re-arm. A long wait costs at most one system call in 19 s (3/4 of the longest interval). While new waits
+//! begin, entries are searched for such waits at most every 100 ms; otherwise only when the next one is due.
 //!
 //! After a short count, a direction is assumed drained. If a re-arm then finds data, the kernel had stopped at a
-//! message boundary. It will do so again, so later short counts of this registration are ignored. That is a property of
-//! the file, not of its owner: it still holds for the next owner if the kernel answers that the number still has the
-//! same file.
+//! message boundary. It will do so again, so later short counts of this registration are ignored. Message boundaries
+//! are a property of the file, not of its owner: short counts are still ignored for the next owner if the kernel
+//! answers that the number still has the same file.
 
 use std::{io, time::Instant};
 
@@ -178,13 +178,14 @@ impl Selector {
         self.abandon(slot, Some(Ready::ERROR));
     }
 
-    /// Clears the cache and answers the waits: with `answer`, or, if it is None, each with what it asked for.
+    /// Clears the cache and answers the waits: with `answer`, or, if it is None, each wait with the directions it asked
+    /// for.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         self.answer_outside(slot, answer);
         self.registry.claim(slot).cache.clear();
     }
 
-    /// Answers waits outside an event: with `answer`, or, if it is None, each with what it asked for.
+    /// Answers waits outside an event: with `answer`, or, if it is None, each wait with the directions it asked for.
     pub(super) fn answer_outside(&mut self, slot: u32, answer: Option<Ready>) {
         let answered = self.registry.claim(slot).waits.abandon(answer);
         let ids = answered.map(|generation| WaitId { slot, generation });
@@ -226,7 +227,7 @@ impl Selector {
         let rest = cache.registered().map_or(0, Interest::bits) & !again;
         match Interest::from_bits(rest) {
             _ if again == 0 => {}
-            // On error all waits are answered: their own system calls will return it.
+            // On error all waits are answered: their own system calls will return the error.
             Some(rest) => _ = self.renew(slot, rest),
             None => self.end_registration(slot),
         }

@@ -45,7 +45,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::panics::point("init");
     ruby::ractor_safe();
     thread::count_forks();
-    // Initialised before another Ractor can ask: a lock around a call to Ruby would block a Ractor that Ruby waits for.
+    // Initialised before another Ractor can ask for it: a lock around a call to Ruby would block a Ractor for which
+    // Ruby waits.
     hidden_ivar::name();
     io_wait::misreports_timeouts(ruby);
     let reactor = ruby.define_module("Reactor")?;
@@ -221,7 +222,8 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
     }
 }
 
-/// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract. This is the only switch, made once.
+/// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract. The version is chosen only here,
+/// once.
 ///
 /// Also callable as `NativeScheduler.define_transfers(class, contract)`, so that tests can run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {

@@ -18,7 +18,7 @@ use mio::{Registry, event::Event};
 use super::Sources;
 use crate::driver::Wake;
 
-/// The longest finite timeout for mio, 49 days: it takes 2^32 - 1 ms as no limit.
+/// The longest finite timeout for mio, 49 days: mio takes 2^32 - 1 ms as no limit.
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
 
 /// The port and its registry.
@@ -65,7 +65,7 @@ impl Queue {
         &self.registry
     }
 
-    /// Collects the events left by a sleep, then polls for at most `timeout`. While a thread sleeps, it does neither.
+    /// Collects the events left by a sleep, then polls for at most `timeout`. While a thread sleeps, this does neither.
     pub(super) fn poll(
         &mut self,
         sources: &mut Sources,
@@ -147,7 +147,7 @@ impl Port {
     }
 }
 
-/// Wakes by a completion packet; sleeps in the poll.
+/// Wakes a sleep by posting a completion packet, and sleeps in the poll.
 pub(super) struct Waker {
     waker: mio::Waker,
     port: Arc<Port>,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Whether the queue rejects files it cannot poll. epoll does (`EPERM`); kqueue accepts a regular file, but reports it
-/// only before its end.
+/// only while its position is before the end.
 const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// Registration state that mio does not keep.

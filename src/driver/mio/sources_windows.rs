@@ -93,7 +93,8 @@ impl Sources {
         Ok(Registration::Armed)
     }
 
-    /// Always registers anew: mio polls the socket that was open at registration, and its number may have been reused.
+    /// Always registers anew: mio polls the socket that was open at registration, but the number may have been reused
+    /// for another one since.
     pub(super) fn reregister(
         &mut self,
         registry: &Registry,
@@ -115,8 +116,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Forgets the socket: re-arming a fired socket goes by its number, which another handle may have by then. (Wine
-    /// 10.0's server exits if that handle is an AFD one.)
+    /// Forgets the socket, because fired sockets are re-armed by number, and by then another handle may have the
+    /// number. (Wine 10.0's server exits if that handle is an AFD one.)
     pub(super) fn note_close(&mut self, socket: RawSocket) {
         self.remove(socket);
     }

@@ -2,7 +2,7 @@
 //!
 //! The operations started during a turn are submitted with one io_uring_enter(2) at the start of the next poll.
 //! Outcomes are read from shared memory. A thread sleeps on the epoll descriptor; operations that complete later add to
-//! an eventfd(2) registered there. Other threads never use the ring.
+//! an eventfd(2) that epoll watches. Other threads never use the ring.
 //!
 //! Readiness does not use `IORING_OP_POLL_ADD`, because a poll request keeps its file open until it is removed. If one
 //! outlived its wait, close(2) would have no effect: a socket's peer would not see the end, and a listener would keep
@@ -39,8 +39,8 @@ use ring::Ring;
 struct UringDriver {
     operations: OperationTable,
     readiness: MioDriver,
-    /// Completions add to it. It is never read: each addition is an edge for epoll, and its 64-bit counter cannot
-    /// overflow in practice.
+    /// The eventfd(2) to which completions add. It is never read: each addition is an edge for epoll, and the 64-bit
+    /// counter cannot overflow in practice.
     _event_fd: OwnedFd,
 }
 
@@ -48,8 +48,8 @@ struct UringDriver {
 ///
 /// # Errors
 ///
-/// The system call that failed. Causes are seccomp(2), the sysctl `kernel.io_uring_disabled`, a limit, or an old
-/// kernel.
+/// The error of the system call that failed. Causes are seccomp(2), the sysctl `kernel.io_uring_disabled`, a limit, or
+/// an old kernel.
 pub(crate) fn open() -> Result<Box<dyn Driver>, Unavailable> {
     let event_fd = event_fd().map_err(|error| refused("eventfd", &error))?;
     let number = event_fd.as_raw_fd();

@@ -99,7 +99,7 @@ impl OperationTable {
         }
     }
 
-    /// Asks the kernel to cancel an operation. If it cannot, the operation ends when it completes. False if the
+    /// Asks the kernel to cancel an operation. If the kernel cannot, the operation ends when it completes. False if the
     /// submission queue is full.
     fn cancel(&mut self, id: OperationId) -> bool {
         let entry = opcode::AsyncCancel::new(id.into()).build();
@@ -301,7 +301,7 @@ impl Operations for OperationTable {
 
 impl Drop for OperationTable {
     /// Cancels operations in flight without waiting for them, because the drop may run during garbage collection.
-    /// Buffers that the kernel still has are leaked.
+    /// Buffers that the kernel may still write to or read from are leaked.
     fn drop(&mut self) {
         if self.in_flight == 0 || !self.ring.is_ours() {
             return;

@@ -1,5 +1,5 @@
-//! Fibers that the garbage collector may free inside a timeout block: for example an Enumerator's, which the program drops
-//! between two values.
+//! Fibers that the garbage collector may free inside a timeout block: for example the fiber of an Enumerator that the
+//! program drops between two values.
 
 use std::{cell::Cell, sync::Weak};
 

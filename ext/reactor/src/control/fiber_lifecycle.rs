@@ -19,7 +19,8 @@ use crate::{
 const SPAWN_SLICE: Duration = Duration::from_millis(2);
 
 impl HookScope<'_> {
-    /// Starts a fiber that runs the block: at once, until it parks or ends; then this one continues.
+    /// Starts a fiber that runs the block. The new fiber runs at once, until it parks or ends; then the current fiber
+    /// continues.
     pub fn start(&self, fiber: ObjectRef, block: Value, arguments: &[Value]) -> Result<(), Error> {
         let (scheduler, starter) = (self.scheduler, self.slot);
         scheduler.trace_birth(fiber, block)?;
@@ -35,7 +36,7 @@ impl HookScope<'_> {
         scheduler.on_resumed(starter);
         let result = scheduler.filter_repeated_kill(starter, result);
         if !start.is_nested {
-            // The hooks never see the writes of a fiber that the scheduler did not create.
+            // The hooks never see the writes of a starter that the scheduler did not create, so queued sends go first.
             scheduler.state_mut().flush_sends();
         }
         let result = result
@@ -64,10 +65,11 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// Raises FiberError in a scheduler's fiber, or one that runs for such a fiber: it would wait for its own end.
+    /// Raises FiberError in a scheduler's fiber, or in a fiber that runs for one: it would wait for its own end.
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
         let fibers = &self.scheduler.state().fibers;
-        // The root fiber, which is blocking, runs for no other fiber: its record may name the one that was running before.
+        // The root fiber is blocking and runs for no other fiber, although its record may name the fiber that was
+        // running before.
         let has_scheduled_resumer = !is_blocking() && fibers.has_scheduled_resumer(self.slot);
         if has_scheduled_resumer || fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
@@ -97,7 +99,7 @@ impl HookScope<'_> {
             if is_drained {
                 return Ok(());
             }
-            // Fibers started by `ensure` clauses are cancelled as well, as the VM does with threads.
+            // Fibers started by `ensure` clauses are cancelled as well, just as the VM kills threads started by them.
             let cancelled_have_ended = scheduler.state().cancelled_have_ended();
             if cancelled_have_ended {
                 call_method(self.object.as_value(), "cancel", &[])?;
@@ -120,8 +122,8 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// Kills one of the scheduler's fibers, like [`HookScope::cancel`]. False if it is not one of them, has ended, or is
-    /// already being killed.
+    /// Kills one of the scheduler's fibers, like [`HookScope::cancel`]. False if the fiber is not one of them, has
+    /// ended, or is already being killed.
     pub fn cancel_fiber(&self, fiber: ObjectRef) -> Result<bool, Error> {
         let found = self.scheduler.state_mut().fibers.find(fiber);
         let target = found.filter(|slot| self.scheduler.state().fibers[*slot].may_be_killed());
@@ -158,7 +160,7 @@ impl Scheduler {
     pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> Result<bool, Error> {
         let mut result = Ok(false);
         if !exception.is_nil() {
-            // In a child forked in this fiber: its root fiber gets the error, and so the exit status.
+            // In a child forked in this fiber, the child's root fiber gets the error, which decides the exit status.
             if this.is_forked_child() {
                 return Ok(true);
             }
@@ -191,7 +193,7 @@ impl Scheduler {
         }
     }
 
-    /// `on_error` raised something that stops a program, or is being unwound.
+    /// Called when `on_error` raised an exception that stops a program, or is being unwound.
     #[cold]
     fn keep_raised(&self, scheduler: Value, error: Error) -> Result<(), Error> {
         let raised = object_ref(into_exception(error)?.as_value());

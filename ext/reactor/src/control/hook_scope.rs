@@ -86,8 +86,8 @@ impl Drop for HookScope<'_> {
 }
 
 impl Scheduler {
-    /// Enters a fiber that was not kept until now. The record found may belong to a collected fiber whose address this one
-    /// has.
+    /// Enters a fiber that was not kept until now. The record found may belong to a collected fiber that had the same
+    /// address.
     fn enter_unkept(this: Obj<Self>, slot: Slot, fiber: ObjectRef) -> Slot {
         let number = this.state().collectable(slot);
         let slot = number.map_or(slot, |number| {

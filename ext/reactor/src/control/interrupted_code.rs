@@ -7,8 +7,8 @@ use reactor_scheduler::state::fiber::Slot;
 use crate::control::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Called when a timeout is about to begin. If it begins in a handler, it is separated from the timeouts around the
-    /// code that the handler interrupted.
+    /// Called when a timeout is about to begin. If that happens in a handler, separates the new timeout from the
+    /// timeouts around the code that the handler interrupted.
     pub fn before_timeout(&self, slot: Slot) {
         let may_begin_in_handler = self.state().fibers[slot].may_begin_in_handler();
         if may_begin_in_handler && self.runs_in_handler() {
@@ -16,8 +16,8 @@ impl Scheduler {
         }
     }
 
-    /// Checks whether the code of this fiber that waits, or is about to, is a handler. If so it records that, so that no
-    /// timeout around the interrupted code is raised in the wait. False if that was already known.
+    /// Checks whether this fiber waits, or is about to wait, inside a handler. If so, records that, so that no timeout
+    /// around the interrupted code is raised in the wait. False if it was already known.
     #[cold]
     pub fn finds_handler(&self, slot: Slot) -> bool {
         let is_in_handler = self.state().fibers[slot].is_in_handler();

@@ -14,8 +14,8 @@ impl Scheduler {
         self.park_by(slot, Self::poll_wait)
     }
 
-    /// Like [`Scheduler::park`], but a pending exception only ends the wait and is raised later. An error comes from the VM
-    /// itself (Fiber#raise, Fiber#kill), or from the turn.
+    /// Like [`Scheduler::park`], but a pending exception only ends the wait and is raised later. An error returned here
+    /// comes from the VM itself (Fiber#raise, Fiber#kill), or from the turn.
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
         self.park_by(slot, |this, slot| Ok(this.poll_wake(slot)))
     }

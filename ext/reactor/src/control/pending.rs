@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Raises what is pending for the fiber. Otherwise returns how its wait ended, if it has.
+    /// Raises the exception pending for the fiber, if any. Otherwise returns how its wait ended, if it has.
     pub fn poll_wait(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let status = self.state_mut().take_wait_status(slot);
         match status {
@@ -55,12 +55,14 @@ impl Scheduler {
         }
     }
 
-    /// Whether the running fiber must keep waiting for the other users of an IO that it closes. See [`closes_io`].
+    /// Whether the running fiber closes an IO, and must keep waiting until no other fiber or thread uses it. See
+    /// [`closes_io`].
     fn must_wait_on(&self, slot: Slot) -> bool {
         self.state().fibers[slot].waits_for_unblock_only() && closes_io()
     }
 
-    /// Handles an error that reached a fiber during such a wait: it is raised in the fiber's next wait that may be ended.
+    /// Handles an error that reached a fiber during the wait of a close: it is raised in the fiber's next wait that an
+    /// exception may end.
     pub fn raise_after_close(scope: &HookScope, error: Error) -> Result<(), Error> {
         let pending = if is_kill(&error) {
             clear_kill();
@@ -88,7 +90,7 @@ impl Scheduler {
         self.state().fibers[slot].wake_cause()
     }
 
-    /// Raises what is pending for a fiber that was queued without a wait.
+    /// Raises the exception pending for a fiber that was queued without a wait.
     pub fn raise_pending_in_queued(&self, slot: Slot) -> Result<(), Error> {
         let pending = self.state_mut().take_pending(slot);
         match pending {

@@ -36,7 +36,7 @@ pub struct Scheduler {
     pub affinity: ThreadAffinity,
     pub slice: TimeSlice,
     pub quota: GvlQuota,
-    /// The VM refuses to lock it in a trap handler or finalizer, which shows that one is running.
+    /// The VM refuses to lock this mutex in a trap handler or finalizer. The refusal shows that one of them is running.
     mutex: Cell<Option<ObjectRef>>,
     /// The object that marks the watchers (`watcher_marks.rs`).
     pub watcher_marks: OnceCell<ObjectRef>,
@@ -124,8 +124,8 @@ impl Scheduler {
 
     // --- threads that wait to close an IO whose descriptor is in use -----------------------------------------------
     //
-    // Each waits for an element in its own Thread::Queue, so the wait can be interrupted. If the closer is a fiber of
-    // another scheduler, that scheduler parks it.
+    // Each thread waits for an element in its own Thread::Queue, so the wait can be interrupted. If the closer is a
+    // fiber of another scheduler, that scheduler parks the fiber.
 
     /// Arranges for a push to the queue once no worker or driver operation uses the descriptor of this IO object. If none
     /// uses it now, returns false and does nothing.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Switches to another fiber. Returns when this one gets control back, whatever gave it.
+    /// Switches to another fiber. Returns when this fiber gets control back, whoever gave it.
     pub fn switch(&self, from: Slot, to: Slot, fiber: ObjectRef) -> Result<(), Error> {
         self.state_mut().before_switch(to);
         let result = transfer(fiber, &[]);
@@ -26,8 +26,8 @@ impl Scheduler {
         self.state_mut().on_resumed(slot);
     }
 
-    /// After `Fiber#kill`, the VM raises the kill again on every switch back to the fiber. Repeats are cleared, so that
-    /// `ensure` blocks can wait.
+    /// After `Fiber#kill`, the VM raises the kill again on every switch back to the fiber. The repeated kills are
+    /// cleared, so that `ensure` blocks can wait.
     pub fn filter_repeated_kill(&self, slot: Slot, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Ok(()) => Ok(()),
@@ -45,8 +45,8 @@ impl Scheduler {
         Err(error)
     }
 
-    /// Called when control returns after a switch to a new fiber. Returns whether that fiber did not run, because there was
-    /// no memory for its stack; it is then no longer one of the scheduler's.
+    /// Called when control returns after a switch to a new fiber. Returns true if that fiber did not run, because there
+    /// was no memory for its stack; it then no longer belongs to the scheduler.
     pub fn forget_unborn(&self, fiber: ObjectRef, result: &Result<(), Error>) -> bool {
         let error = result.as_ref().err();
         error.is_some_and(|error| self.forget_if_unborn(fiber, error))
@@ -54,7 +54,7 @@ impl Scheduler {
 
     #[cold]
     fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
-        // If a starter was to switch, it may have been interrupted first.
+        // A starter that was to make the switch may have been interrupted first.
         let may_be_unborn = is_fiber_error(error) || is_blocking();
         let is_unborn = may_be_unborn && is_unborn(fiber.value());
         if is_unborn {

@@ -11,7 +11,7 @@ use crate::ruby::{
     thread::{current_scheduler, current_thread, fork_generation},
 };
 
-/// The thread that created the scheduler, or the one it was set on before its first use.
+/// The thread that created the scheduler, or the thread on which the scheduler was set before its first use.
 #[derive(Debug, Default)]
 pub struct ThreadAffinity(Cell<Option<Claim>>);
 
@@ -20,7 +20,7 @@ struct Claim {
     /// Only compared with the current thread, so it need not be marked.
     thread: ObjectRef,
     forks: u32,
-    /// Until it is used on its thread, it may still be set on another one.
+    /// Until the scheduler is used on its thread, it may still be set on another thread.
     used: bool,
 }
 

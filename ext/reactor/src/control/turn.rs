@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Polls. If `idle` and no fiber can run, then sleeps without the GVL until the kernel, a timer or another thread has
-    /// something, and polls again.
+    /// Polls. If `idle` is true and no fiber can run, then sleeps without the GVL until the kernel, a timer or another
+    /// thread reports an event, and polls again.
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.poll_once(slot)?;
         self.raise_from_outside(slot)?;
@@ -33,7 +33,8 @@ impl Scheduler {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
         } else if is_interrupted(self.affinity.thread_in_hook()) {
-            // When a signal arrives, the VM flags the running fiber. After a switch the flag would be on another fiber.
+            // When a signal arrives, the VM sets a flag on the running fiber. After a switch, another fiber would be
+            // running without the flag.
             self.run_interrupts(slot)?;
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
@@ -43,10 +44,10 @@ impl Scheduler {
 
     /// Sleeps and polls again; false if a fiber can run.
     ///
-    /// First it raises what a mask has deferred until the thread blocks (`:on_blocking`). The VM flags the thread only
-    /// once, when that is queued, so the flag may be gone and nothing would end the sleep. No other thread can queue
-    /// anything between this check and the sleep, because it needs the GVL. For signals during the sleep see
-    /// [`without_gvl`].
+    /// First it raises the exceptions that a mask has deferred until the thread blocks (`:on_blocking`). The VM flags
+    /// the thread only once, when an exception is queued, so the flag may be gone and nothing would end the sleep. No
+    /// other thread can queue an exception between this check and the sleep, because it would need the GVL. For signals
+    /// during the sleep see [`without_gvl`].
     fn sleep(&self, slot: Slot) -> Result<bool, Error> {
         self.run_interrupts(slot)?;
         let settle = self.settle_until()?;
@@ -149,9 +150,9 @@ impl Scheduler {
 
     /// Runs the thread's pending interrupts, or leaves them to the root fiber: this fiber only polls on everyone's behalf.
     ///
-    /// A kill must reach the root fiber first. The VM takes it there only once this fiber has ended, and its `ensure`
-    /// clauses may wait for fibers that the root fiber ends. In the main thread, which no other thread kills, trap handlers
-    /// run in this fiber.
+    /// A kill must reach the root fiber first. The VM takes the kill there only once this fiber has ended, and this
+    /// fiber's `ensure` clauses may wait for fibers that the root fiber ends. In the main thread, which no other thread
+    /// kills, trap handlers run in this fiber.
     fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
         let thread = self.affinity.thread_in_hook();
         if is_interrupted(thread) && !is_main(thread) {
@@ -163,8 +164,8 @@ impl Scheduler {
         check_interrupts().or_else(|error| self.raise_in_root(slot, error))
     }
 
-    /// Raises an exception in the root fiber. A signal or another thread raised it in the thread, or the poll failed, and
-    /// this fiber got it only because it polls. If there is no root fiber, it is raised here.
+    /// Raises an exception in the root fiber. A signal or another thread raised it in the thread, or the poll failed.
+    /// This fiber got the exception only because it polls. If there is no root fiber, the exception is raised here.
     fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
         let exception = into_exception(error)?; // Thread#kill: the VM itself takes it from here to the root fiber
         let root = self.state_mut().raise_in_root(slot, object_ref(exception));
@@ -174,8 +175,8 @@ impl Scheduler {
         }
     }
 
-    /// Raises exceptions that their fiber cannot raise when it runs: those of an operation that only a VM proxy can end,
-    /// and expired timeouts of a fiber that is not parked itself, because it waits for a parked Enumerator.
+    /// Raises exceptions for fibers that cannot raise them themselves: in an operation that only a VM proxy can end,
+    /// and for expired timeouts of a fiber that is not parked itself, because it waits for a parked Enumerator.
     fn raise_from_outside(&self, slot: Slot) -> Result<(), Error> {
         if self.state().has_raises_from_outside() {
             return self.raise_all_from_outside(slot);

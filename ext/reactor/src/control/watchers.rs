@@ -1,4 +1,4 @@
-//! Starts the fibers of due watchers, and ends watchers without one.
+//! Starts the fibers of due watchers, and ends watchers without starting a fiber.
 //!
 //! The Ruby object (`lib/reactor/scheduler/watcher.rb`) holds the block and the storage.
 
@@ -47,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    /// Called when there is no memory for the fiber. The error counts as one that ended it.
+    /// Called when there is no memory for the watcher's fiber. The error is handled as if it had ended the fiber.
     fn fail_watcher(&self, watcher: Value, io: Value, error: Error) -> Result<(), Error> {
         let exception = into_exception(error)?.as_value();
         let scheduler: Value = ivar(watcher, "@scheduler")?;
@@ -62,8 +62,8 @@ impl Scheduler {
         reported.and(finished).map(drop)
     }
 
-    /// Ends watchers without starting fibers: each one that `next` takes out of the state. They are taken one by one,
-    /// because then only the stack keeps one alive.
+    /// Ends watchers without starting fibers: each watcher that `next` takes out of the state. They are taken one by
+    /// one, because only the stack keeps a watcher alive once it has been taken out.
     pub fn end_watchers(
         &self,
         reason: &str,

@@ -1,4 +1,4 @@
-//! Workers that wait for what the driver cannot poll: pipes, consoles and urgent data on Windows.
+//! Workers that wait where the driver cannot poll: for pipes, consoles and urgent data on Windows.
 
 use std::{io, sync::Arc};
 

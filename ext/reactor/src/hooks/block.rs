@@ -139,7 +139,8 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
     Scheduler::raise_after_close(scope, error).map(|()| true)
 }
 
-/// [`block_until`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
+/// Like [`block_until`], for a forked child, where no fiber turns the reactor: checks at intervals whether an `unblock`
+/// has come.
 #[cold]
 fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Result<bool, Error> {
     let ruby = Ruby::get_with(this);
@@ -164,7 +165,8 @@ fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Re
     waited.map(|_| is_unblocked)
 }
 
-/// This fiber raises, but its wake-up may have handed it a mutex, which is then handed on.
+/// Called when this fiber raises although its wake-up may have handed it a mutex: hands the mutex on to the next
+/// waiter.
 #[cold]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
@@ -188,10 +190,10 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
     }
 }
 
-/// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. It must be inside a
-/// subclass's override of `block` or `kernel_sleep`, because between listing it and our own hook no other thread gets the
-/// GVL. So the wait it is about to begin has already ended. Without an override, an `unblock` of a running fiber comes too
-/// late and is dropped.
+/// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. The fiber must be inside
+/// a subclass's override of `block` or `kernel_sleep`, because no other thread gets the GVL between the listing and our
+/// own hook. So the wait that the fiber is about to begin has already ended. Without an override, an `unblock` of a
+/// running fiber comes too late and is dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
     let is_running = !this.state().fibers[slot].is_in_wait();
     if is_running && (is_overridden(this, "block") || is_overridden(this, "kernel_sleep")) {

@@ -28,8 +28,8 @@ use crate::{
 const IN_USE: &str = "in_use";
 
 /// `Reactor::Internal.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
-/// ([`prepare_close`]), until one answers :in_use. Returns :in_use; otherwise :interrupted if any answered that; otherwise
-/// nil.
+/// ([`prepare_close`]), until one answers :in_use. Returns :in_use if one did, otherwise :interrupted if one answered
+/// that, otherwise nil.
 pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
@@ -45,14 +45,15 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     Ok(answer)
 }
 
-/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it,
-/// or for the object that writes for it, but not in fibers that wait for another object on the same descriptor. The time it
-/// takes grows with the number of waits for the descriptor, not with the number of other fibers. Watchers of this object
-/// end without starting a fiber.
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for
+/// the IO object, or for the object that writes for it, but not in fibers that wait for another object on the same
+/// descriptor. The time it takes grows with the number of waits for the descriptor, not with the number of other
+/// fibers. Watchers of this object end without starting a fiber.
 ///
-/// Returns nil if no fiber waits for it, and :interrupted if the waiting fibers were interrupted. :in_use means that a pool
-/// worker is using the descriptor for another thread's fiber. It must not be closed meanwhile, so the caller waits
-/// ([`push_when_unused`]) and asks again. (On the scheduler's own thread, this method parks the caller itself.)
+/// Returns nil if no fiber waits for the object, and :interrupted if the waiting fibers were interrupted. :in_use means
+/// that a pool worker is using the descriptor for another thread's fiber. The descriptor must not be closed meanwhile,
+/// so the caller waits ([`push_when_unused`]) and asks again. (On the scheduler's own thread, this method parks the
+/// caller itself.)
 pub fn prepare_close(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -69,7 +70,8 @@ fn is_same(io: RealIo, other: RealIo) -> bool {
     io.value().as_raw() == other.value().as_raw()
 }
 
-/// Announces that the descriptors of these objects are about to be closed. Returns what [`prepare_close`] does.
+/// Announces that the descriptors of these objects are about to be closed. Returns the same values as
+/// [`prepare_close`].
 fn prepare<const COUNT: usize>(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -86,7 +88,7 @@ fn prepare<const COUNT: usize>(
     Ok(answer)
 }
 
-/// For one object, without the one that writes for it.
+/// Announces the close of one object, without the object that writes for it.
 fn prepare_close_of(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -125,8 +127,8 @@ fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<S
     this.wake_thread();
 }
 
-/// Raises the exception (nil: IOError) in a fiber that waits for readiness of an IO object (0: any). If it does not,
-/// returns false and does nothing.
+/// Raises the exception (nil: IOError) in a fiber that waits for readiness of an IO object (0: any). If the fiber does
+/// not wait for that, returns false and does nothing.
 fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
     let exception = object_ref(exception);
     write_barrier(this, exception);
@@ -147,9 +149,9 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     Ok(false)
 }
 
-/// `prepare_half_close(io, reading)`: `IO#close_read` or `#close_write` is about to be called. If that closes a descriptor,
-/// it is announced as by [`prepare_close`], with the same return values. If it only ends one direction of a socket, the
-/// kernel reports that to the waits.
+/// `prepare_half_close(io, reading)`: `IO#close_read` or `#close_write` is about to be called. If the call closes a
+/// descriptor, this announces the close like [`prepare_close`], with the same return values. If it only ends one
+/// direction of a socket, the kernel reports that to the waits.
 pub fn prepare_half_close(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -177,8 +179,8 @@ fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
     is_closed.then_some(closed)
 }
 
-/// `prepare_reopen(io)`: the IO object is about to be reopened, by any thread. Returns nil, or :in_use as [`prepare_close`]
-/// does.
+/// `prepare_reopen(io)`: the IO object is about to be reopened, by any thread. Returns nil, or :in_use in the same case
+/// as [`prepare_close`].
 pub fn prepare_reopen(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -227,8 +229,8 @@ pub fn replaced(
     Ok(())
 }
 
-/// `note_read_shutdown(io)`: the socket's reading half was shut down. Where the kernel does not report that, waits for
-/// reading end here.
+/// `note_read_shutdown(io)`: the socket's reading half was shut down. Where the kernel does not report the shutdown,
+/// this ends the waits for reading.
 pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> {
     if let (false, Some((descriptor, _))) = (this.is_closed(), IoInfo::polled_of(real_io(io)?)) {
         if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
@@ -249,15 +251,16 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
     Scheduler::push_when_unused(this, number, queue)
 }
 
-/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; ignored if it no longer does.
+/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness. Does nothing if the fiber no longer
+/// does.
 ///
 /// From Ruby 4.1 on, the VM passes a proxy of the operation instead of the fiber (Bug #21918). The proxy knows whether the
 /// operation is still running, and is asked to raise at the next turn.
 ///
 /// # Errors
 ///
-/// TypeError if `exception` is not an exception object or cannot be raised; otherwise that error would surface in the fiber
-/// that runs at the next turn.
+/// TypeError if `exception` is not an exception object or cannot be raised; if it were not raised here, it would
+/// surface in the fiber that runs at the next turn.
 pub fn fiber_interrupt(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -291,8 +294,8 @@ pub fn fiber_interrupt(
     Ok(is_interrupted)
 }
 
-/// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without blocking, and otherwise
-/// returns false, which leaves it to the VM to release the GVL for the close. A finalizer may call it, in the middle of
+/// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes the descriptor if that cannot block. Otherwise
+/// returns false: the VM then releases the GVL and closes it. A finalizer may call this hook, in the middle of
 /// anything.
 pub fn io_close(this: Obj<Scheduler>, descriptor: i32) -> bool {
     !this.is_forked_child() && close_number(descriptor)

@@ -14,8 +14,9 @@ use crate::{
 };
 
 /// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache, starting at the
-/// current position if `file_offset` is nil. Parks the fiber unless the range is cached. Asks the kernel for `ahead` bytes
-/// from the start of the range. Yields first if the time slice is spent. False if it is not a regular file.
+/// current position if `file_offset` is nil. Parks the fiber unless the range is cached. Asks the kernel for `ahead`
+/// bytes from the start of the range. Yields first if the time slice is spent. Returns false if the IO is not a regular
+/// file.
 pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -33,7 +34,8 @@ pub fn prefetch(
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) by the driver while the fiber is parked. Returns 0 or the
-/// error number. Returns nil without syncing if the driver does not support it, or if the read buffer holds bytes.
+/// error number. Returns nil without syncing if the driver does not support the operation, or if the IO's read buffer
+/// holds bytes.
 pub fn sync_by_driver(
     ruby: &Ruby,
     this: Obj<Scheduler>,

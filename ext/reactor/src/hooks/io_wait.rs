@@ -24,8 +24,8 @@ use crate::{
 
 /// `io_wait(io, events, timeout)`
 ///
-/// Before Ruby 3.4, a socket method that is returned false raises according to errno, as if nothing had run since its
-/// EAGAIN.
+/// Before Ruby 3.4, a socket method that gets false from this hook raises the error in errno, as if nothing had run
+/// since its own EAGAIN.
 pub fn io_wait(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -77,7 +77,7 @@ fn ready_events(
     }
 }
 
-/// What the descriptor is ready for now. If for nothing, that is recorded.
+/// The events for which the descriptor is ready now. If there are none, records that it is not ready.
 fn ready_now(
     scope: &HookScope,
     io: &IoInfo,
@@ -94,8 +94,8 @@ fn ready_now(
 
 /// If the caller has just got EAGAIN, records that the descriptor is not ready, so that this wait needs no system call.
 ///
-/// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. The wait is
-/// then re-armed after 100 ms, like any idle one.
+/// That may be untrue if a signal handler has let other fibers run since the caller's EAGAIN. The wait is then re-armed
+/// after 100 ms, like any idle wait.
 fn record_callers_attempt(scope: &HookScope, io: &IoInfo, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;

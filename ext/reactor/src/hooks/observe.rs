@@ -1,5 +1,6 @@
-//! Methods for observers of a scheduler: what each fiber waits for, which one is running, whether the loop makes progress,
-//! traces. Any thread that holds the GVL may call them, and none changes what fibers do. Also virtual time, for tests.
+//! Methods for observers of a scheduler: what each fiber waits for, which one is running, whether the loop makes
+//! progress, traces. Any thread that holds the GVL may call them, and none changes what fibers do. The methods for
+//! virtual time, for tests, are here too.
 
 use magnus::{Error, RArray, RHash, Ruby, Value, scan_args::scan_args, typed_data::Obj};
 use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};

@@ -69,7 +69,7 @@ pub fn interruptible(
     })
 }
 
-/// `interrupt(number)`: raises in the block of [`interruptible`] where it waits; once, and not after the block.
+/// `interrupt(number)`: raises once, at the place where the block of [`interruptible`] waits, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_thread(ruby, this.as_value())? {
         this.state_mut().expire_timeout(marked(number, 0));
@@ -86,8 +86,8 @@ pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Re
     Ok(())
 }
 
-/// Yields to the block, and raises where it waits if the timeout elapses first. If it elapsed during a close, which nothing
-/// can end, and the block did not wait again, raises when the block ends.
+/// Yields to the block. If the timeout elapses first, raises where the block waits. Nothing can end the wait of a
+/// close: if the timeout elapsed during one, and the block did not wait again, raises when the block ends.
 fn run(
     ruby: &Ruby,
     scope: &HookScope,

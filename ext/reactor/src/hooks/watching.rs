@@ -100,8 +100,8 @@ pub fn linger(
     linger_on(&scope, &io, limit)
 }
 
-/// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may
-/// call it.
+/// `watched(number)`: the IO object that the watcher with this number watches; nil if the watcher has ended. Any thread
+/// that holds the GVL may call it.
 pub fn watched(_: &Ruby, this: Obj<Scheduler>, number: u64) -> Option<Value> {
     this.state()
         .watched(marked(number, WATCHER))

@@ -206,12 +206,13 @@ fn is_slice(buffer: Value) -> Result<bool, Error> {
 // As in io/buffer.h. The flags are bits, and combinations of them are not valid values of the type bindgen generates.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
-/// The size of the largest possible object. `IO#sysread(-1)` passes a buffer that claims to be larger, which the system
-/// refuses.
+/// The size of the largest possible object. `IO#sysread(-1)` passes a buffer that claims to be larger; the system
+/// refuses such a size.
 const MAX_SIZE: usize = isize::MAX as usize;
 
-/// The memory of a buffer that the VM itself passes to a hook, recognised by its flags: a locked buffer over memory it does
-/// not own. Querying it cannot raise, so it needs no protection, which would cost more than everything else.
+/// The memory of a buffer that the VM itself passes to a hook, recognised by its flags: a locked buffer over memory it
+/// does not own. Querying such a buffer cannot raise, so it needs no protection. A protection would cost more than
+/// everything else.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     let (base, size, flags) = any(buffer)?;
     (flags == expected && size <= MAX_SIZE).then_some((base, size))

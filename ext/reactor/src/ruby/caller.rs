@@ -1,6 +1,6 @@
-//! Which method called the running hook, and everything that depends on its name. `lib/reactor/vm.rb` has what depends on
-//! such strings in Ruby code, and `ruby/buffer.rs` what depends on an IO::Buffer's description.
-//! `tests/ruby/test_vm_facts.rb` checks that they still hold.
+//! Which method called the running hook, and everything that depends on the method's name. Ruby code that depends on
+//! such strings is in `lib/reactor/vm.rb`, and code that depends on an IO::Buffer's description is in `ruby/buffer.rs`.
+//! `tests/ruby/test_vm_facts.rb` checks that the strings are still the same.
 
 use std::{
     ffi::c_int,
@@ -11,8 +11,8 @@ use magnus::{RString, Value, rb_sys::FromRawValue};
 use rb_sys::VALUE;
 
 /// `rsock_s_recvfrom`, `rsock_s_accept` and similar call `io_wait` for readability, for these methods, only after the
-/// kernel returned EAGAIN. The VM does not pass that on; without the name, the wait costs a system call to find it again.
-/// All known Rubies.
+/// kernel returned EAGAIN. The VM does not tell the hook about the EAGAIN; without the method's name, the wait needs a
+/// system call to find out again. All known Rubies.
 pub static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
     ("BasicSocket", "recv"),
     ("BasicSocket", "__recvmsg"),
@@ -30,8 +30,8 @@ pub static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
 ]);
 
 /// `io_read_memory` and `io_write_memory` call `io_read` and `io_write` for these methods, which wait until a pipe is
-/// ready, and for `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is not
-/// told which one called. `IO#puts` and similar write through `IO#write`. All known Rubies.
+/// ready, and for `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is
+/// not told which of these methods called. `IO#puts` and similar write through `IO#write`. All known Rubies.
 pub static WAITING: Callers = Callers::new(&[
     ("IO", "readpartial"),
     ("IO", "gets"),
@@ -54,8 +54,8 @@ pub static WAITING: Callers = Callers::new(&[
 ]);
 
 /// `rb_io_sysread` and `rb_io_syswrite` make one attempt through `io_read` or `io_write` and raise EAGAIN instead of
-/// calling `io_wait`, although they do wait without a scheduler. Only their names distinguish them from `read_nonblock`.
-/// All known Rubies.
+/// calling `io_wait`, although without a scheduler they do wait. Only their names distinguish them from
+/// `read_nonblock`. All known Rubies.
 pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
 
 /// In Ruby 3.3, `rb_io_maybe_wait` passes the false of `io_wait`, "timed out", to these methods, which attempt the transfer
@@ -84,10 +84,10 @@ pub const TIMED_OUT: [&str; 20] = [
     "syswrite",
 ];
 
-/// `rb_thread_fd_close` and its successor make these methods wait, in one of [`HOOKS_OF_CLOSE`], until the other threads
-/// that use the descriptor are done with it. An exception must not end that wait. Up to Ruby 3.4 these threads are in a
-/// list on the method's stack, which the VM would continue to use. In 4.0 the fiber would keep the mutex that they need.
-/// All known Rubies.
+/// `rb_thread_fd_close` and its successor make these methods wait, in one of [`HOOKS_OF_CLOSE`], until the other
+/// threads that use the descriptor are done with it. An exception must not end that wait. Up to Ruby 3.4 the list of
+/// these threads is on the method's stack, and the VM would use the list after the method has left. In 4.0 the fiber
+/// would keep the mutex that these threads need. All known Rubies.
 const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
 const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
 
@@ -107,8 +107,8 @@ pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
 /// Methods written in C that may have called the hook: class name and method name.
 pub struct Callers {
     names: &'static [(&'static str, &'static str)],
-    /// The callers seen so far, by address, with the lowest bit set for a named one. They are kept alive, so that no
-    /// address is reused.
+    /// The callers seen so far, by address, with the lowest bit set for a caller with one of the names. They are kept
+    /// alive, so that no address is reused.
     seen: [AtomicUsize; 16],
 }
 
@@ -120,7 +120,7 @@ impl Callers {
         }
     }
 
-    /// Whether one of them called the running hook directly.
+    /// Whether one of these methods called the running hook directly.
     pub fn have_called(&self) -> bool {
         const OWN_AND_CALLER: usize = 2;
         let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
@@ -181,7 +181,7 @@ pub struct Caller {
     pub is_named: bool,
     /// Whether it is written in C.
     pub is_native: bool,
-    /// Whether it called a subclass's override, which called the hook.
+    /// Whether it called a subclass's override, and the override called the hook.
     pub is_override: bool,
 }
 

@@ -98,7 +98,7 @@ pub fn to_i64(value: Value) -> Result<i64, Error> {
     }
 }
 
-/// A byte count, clamped to what fits; no buffer has bytes beyond that.
+/// A byte count, clamped to the largest that fits; no buffer has bytes beyond that.
 pub fn byte_count(value: Value) -> Result<i64, Error> {
     match Fixnum::from_value(value) {
         Some(small) => Ok(small.to_i64()),

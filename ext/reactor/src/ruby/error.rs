@@ -32,8 +32,8 @@ pub fn ruby() -> Ruby {
 
 /// The exception that an error raises. `Err` if it raises none but unwinds: a kill, or a throw.
 ///
-/// Use this instead of `Error::value`, which for an error made in Rust is its class: magnus creates the exception only when
-/// it raises it.
+/// Use this instead of `Error::value`. For an error made in Rust, that returns the exception's class, because magnus
+/// creates the exception only when it raises it.
 #[cold]
 pub fn into_exception(error: Error) -> Result<Exception, Error> {
     match error.error_type() {
@@ -43,7 +43,8 @@ pub fn into_exception(error: Error) -> Result<Exception, Error> {
     }
 }
 
-/// Whether the error unwinds without an exception. Ruby code that runs meanwhile may make the VM forget what it is.
+/// Whether the error unwinds without an exception. Ruby code that runs meanwhile may make the VM forget the kind of
+/// unwinding.
 pub fn is_unwinding(error: &Error) -> bool {
     matches!(error.error_type(), ErrorType::Jump(_))
 }
@@ -145,14 +146,14 @@ pub fn system_error(error: &io::Error) -> Error {
     errno(Errno::from(error).number(), reason.as_deref())
 }
 
-/// Sets errno to what a system call that would block leaves, for VM code that reads it.
+/// Sets errno as a system call that would block sets it, for VM code that reads errno.
 #[cold]
 pub fn set_errno_to_would_block() {
     // SAFETY: it stores a number in this thread's own errno.
     unsafe { rb_sys::rb_errno_set(Errno::AGAIN.number()) };
 }
 
-/// The Errno exception with this number, for whatever failed.
+/// The Errno exception with this number, for any kind of failure.
 #[cold]
 pub fn errno(code: i32, what: Option<&str>) -> Error {
     let class = ruby().exception_system_call_error();

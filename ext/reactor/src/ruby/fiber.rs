@@ -31,9 +31,9 @@ pub fn is_fiber(object: Value) -> bool {
     unsafe { rb_sys::rb_obj_is_fiber(object.as_raw()) == rb_sys::Qtrue as VALUE }
 }
 
-/// Keeps a fiber on this stack, where the garbage collector finds it, until a switch to it has returned. Up to Ruby 3.4.10
-/// and 4.0.5 the VM then still checks whether that fiber has ended, through a pointer that does not keep it alive, and
-/// nothing else may refer to an ended fiber.
+/// Keeps a fiber on this stack, where the garbage collector finds it, until a switch to it has returned. Up to Ruby
+/// 3.4.10 and 4.0.5 the VM still checks after the switch whether that fiber has ended, through a pointer that does not
+/// keep the fiber alive. If it has ended, there may be no other reference to it.
 fn keep_alive(fiber: ObjectRef) {
     black_box(raw(fiber));
 }
@@ -74,7 +74,7 @@ fn start_for_blocking(
     result.map(drop)
 }
 
-/// `Fiber#raise` from outside; the VM follows the chain of resumed fibers to the innermost.
+/// `Fiber#raise` from outside; the VM follows the chain of resumed fibers and raises in the innermost.
 pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
     let mut arguments = [exception.as_raw()];
     let first = arguments.as_mut_ptr();
@@ -143,7 +143,8 @@ pub fn kill(fiber: ObjectRef) -> Error {
     }
 }
 
-/// A switch without effect, except that the VM raises here what it raises on every switch back to a killed fiber.
+/// A switch without effect, except that the VM raises here the kill that it raises on every switch back to a killed
+/// fiber.
 pub fn switch_to_empty_fiber() -> Result<(), Error> {
     unsafe extern "C" fn empty(_: VALUE, _: VALUE, _: c_int, _: *const VALUE, _: VALUE) -> VALUE {
         rb_sys::Qnil as VALUE

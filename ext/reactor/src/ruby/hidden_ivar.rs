@@ -1,6 +1,6 @@
-//! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's io number with what is known
-//! about its file (`io_info`), unless these are in [`io_numbers`](super::io_numbers). No two objects ever have the same
-//! number, whatever their addresses.
+//! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's io number packed with the
+//! kind of its file (`io_info`), unless the IO has an entry in [`io_numbers`](super::io_numbers). No two objects ever
+//! have the same number, whatever their addresses.
 
 use std::{
     ffi::{CStr, c_char},

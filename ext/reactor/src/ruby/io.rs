@@ -11,9 +11,11 @@ use reactor_scheduler::system::descriptor::{Descriptor, close_unless_blocking};
 
 use crate::ruby::call::protected;
 
-/// The IO itself, or what an object converts to with `to_io`. TypeError if it is no IO, IOError if it was never opened.
+/// The IO itself, or the IO to which an object converts with `to_io`. TypeError if that is no IO, IOError if the IO was
+/// never opened.
 ///
-/// Reading the fields of the returned IO never raises, and so needs no protection, which would cost more than the read.
+/// Reading the fields of the returned IO never raises, so it needs no protection. A protection would cost more than the
+/// read.
 pub fn real_io(object: Value) -> Result<RealIo, Error> {
     if is_initialized(object) {
         return Ok(RealIo(object));
@@ -123,7 +125,7 @@ pub fn named(number: c_int) -> Option<Descriptor> {
     (number >= 0).then(|| unsafe { Descriptor::new(number) })
 }
 
-/// Closes what [`named`] returns; see [`close_unless_blocking`].
+/// Closes a descriptor that [`named`] returned; see [`close_unless_blocking`].
 pub fn close_number(number: c_int) -> bool {
     // SAFETY: as above; its owner has given it up.
     named(number).is_some_and(|descriptor| unsafe { close_unless_blocking(descriptor) })

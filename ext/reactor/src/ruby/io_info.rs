@@ -18,7 +18,7 @@ use crate::ruby::{
     platform,
 };
 
-/// An IO object, with what hooks need to know about it.
+/// An IO object, with the facts that hooks need about it.
 pub struct IoInfo {
     pub io: RealIo,
     pub descriptor: Descriptor,
@@ -78,8 +78,8 @@ impl IoInfo {
         Some((kind.polled(io.descriptor().ok()?), io_number_in(packed)))
     }
 
-    /// Queries the file again, because the object has another one than before (IO#reopen). The io number stays, because
-    /// waits have begun under it.
+    /// Queries the file again, because IO#reopen has given the object another file. The io number stays, because waits
+    /// have begun under it.
     pub fn refresh(io: RealIo) {
         if let (Some(packed), Ok(descriptor)) = (known(io), io.descriptor()) {
             let (packed, inode) = ask(io_number_in(packed), io, descriptor);
@@ -96,7 +96,7 @@ impl IoInfo {
         }
     }
 
-    /// Removes its number if the descriptor is of another kind than cached, because of IO#reopen or dup2(2).
+    /// Removes the object's number if the descriptor is no longer of the cached kind, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());

@@ -1,9 +1,10 @@
-//! The io numbers of most IO objects, in a table by descriptor. The others store theirs in a
+//! The io numbers of most IO objects, in a table by descriptor. The other IO objects store their numbers in a
 //! [`hidden_ivar`](super::hidden_ivar).
 //!
-//! Ruby keeps the instance variables of IOs in a process-wide table, and each garbage collection, even a minor one, looks
-//! up each IO that has any: with ten thousand sockets a minor collection would take more than twice as long. A lookup there
-//! is also slower than one here, and each read and write needs the number.
+//! Ruby keeps the instance variables of IOs in a process-wide table, and each garbage collection, even a minor one,
+//! looks up each IO that has an instance variable: with ten thousand sockets a minor collection would take more than
+//! twice as long. A lookup in Ruby's table is also slower than one in this table, and each read and write needs the
+//! number.
 //!
 //! | object                                 | its entry                                                          |
 //! |----------------------------------------|--------------------------------------------------------------------|
@@ -11,8 +12,8 @@
 //! | with the flag, its address is there    | its own                                                            |
 //! | with the flag, another address is there | none: it was moved by compaction, or got another descriptor      |
 //!
-//! An object takes over an entry if the descriptor had another file when the entry was written. Otherwise two objects may
-//! share the descriptor, and the second stores its number in a hidden variable.
+//! An object takes over another object's entry if the descriptor had another file when the entry was written. Otherwise
+//! two objects may share the descriptor, and the second stores its number in a hidden variable.
 
 use std::sync::{
     OnceLock,
@@ -67,7 +68,8 @@ pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
 
-/// Assigns a number to an object that has none and whose descriptor has this inode. False if it cannot have the entry.
+/// Assigns a number to an object that has none and whose descriptor has this inode. False if the object cannot have the
+/// entry.
 pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
     let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode) else {
         return false;
@@ -89,8 +91,8 @@ pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) 
     true
 }
 
-/// Changes the number of an object, and the inode of its descriptor, which may have changed. False if the object has no
-/// entry.
+/// Changes the number of an object, and updates the inode of its descriptor, because the file may be another one. False
+/// if the object has no entry.
 pub fn replace(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
     own(io, descriptor).is_some_and(|entry| {
         if let Some(inode) = inode {

@@ -1,4 +1,5 @@
-//! Ruby objects and their addresses as the scheduler's state keeps them; the garbage collector.
+//! Converts Ruby objects to the addresses that the scheduler's state keeps, and back. Reports references to the garbage
+//! collector.
 
 use std::sync::OnceLock;
 
@@ -64,7 +65,8 @@ pub fn interned(bytes: &[u8]) -> Value {
 }
 
 /// Whether Ruby code may use the object. The VM hides some of its objects by clearing their class, yet passes them to
-/// hooks: up to Ruby 3.4, the mutex on which `IO#close` waits. Sending one a message, even `is_a?`, crashes the process.
+/// hooks: up to Ruby 3.4, the mutex on which `IO#close` waits. Sending a hidden object a message, even `is_a?`, crashes
+/// the process.
 pub fn is_visible(object: Value) -> bool {
     let object = object.as_raw();
     // SAFETY: a live object that is not a special constant begins with an RBasic.

@@ -1,4 +1,4 @@
-//! A panic that left Rust for C would end the process. It is caught at that border, and resumed in the Rust code that
+//! A panic that left Rust for C would end the process. So it is caught at the border, and resumed in the Rust code that
 //! called C.
 
 use std::{
@@ -6,8 +6,8 @@ use std::{
     thread::Result,
 };
 
-/// Runs the work of a function called from C. If that was called from Rust, the panic resumes there. `name` is the
-/// [`point`] at its end, so that whatever waits for the work continues.
+/// Runs the work of a function called from C. If Rust code called that C code, a panic resumes there. `name` is the
+/// [`point`] at the end of the work, so that whatever waits for the work continues.
 pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
         let result = work();
@@ -16,7 +16,7 @@ pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
     }))
 }
 
-/// Panics here if a test requested it; does nothing without the feature. Every name is listed in
+/// Panics here if a test requested that; does nothing without the feature. Every name is listed in
 /// tests/panics/test_panics.rs.
 #[cfg(not(feature = "forced-panics"))]
 pub fn point(_name: &str) {}

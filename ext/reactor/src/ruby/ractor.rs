@@ -15,7 +15,7 @@ use crate::ruby::{
     thread::current_scheduler,
 };
 
-/// The key under which a Ractor stores it, as an address.
+/// The key under which a Ractor stores the map of its schedulers, as an address.
 static SCHEDULERS: OnceLock<usize> = OnceLock::new();
 
 fn key() -> rb_sys::rb_ractor_local_key_t {
@@ -41,8 +41,8 @@ pub fn set_schedulers(map: Value) {
 
 /// This Ractor's schedulers that have not ended.
 ///
-/// If there is only one, its address is cached in the map. While that is the thread's scheduler, closes allocate no array,
-/// and so do not hasten the next garbage collection.
+/// If there is only one scheduler, its address is cached in the map. While it is also the thread's scheduler, closing
+/// an IO allocates no array, and so does not hasten the next garbage collection.
 pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
     static KEYS: LazyId = LazyId::new("keys");
     let map = schedulers();

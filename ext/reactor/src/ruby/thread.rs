@@ -51,10 +51,10 @@ pub fn count_forks() {
     ONCE.call_once(|| platform::on_fork(child));
 }
 
-/// Keeps the current Ruby thread on its native thread, for good; false if this Ruby cannot (before 3.4). In Ractors other
-/// than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between native ones, while its own
-/// `fiber_switch` may still hold a thread-local address from before the switch. Not used on Ruby 4.0: threads may move
-/// there, and with threads that were kept, 4.0.5 crashed in 9 of 25 runs (`nt_start`, no context).
+/// Keeps the current Ruby thread on its native thread, for good; false if this Ruby cannot (before 3.4). In Ractors
+/// other than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between native threads, while
+/// its own `fiber_switch` may still hold a thread-local address from before the switch. Not used on Ruby 4.0: there
+/// threads may move, and 4.0.5 crashed in 9 of 25 runs when threads were kept on theirs (`nt_start`, no context).
 pub fn lock_native_thread() -> bool {
     platform::lock_native_thread()
 }
@@ -62,20 +62,20 @@ pub fn lock_native_thread() -> bool {
 /// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep by waking the handle; they are
 /// *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
 ///
-/// None is missed. One that comes before the VM has stored the handle flags the thread; the VM checks that flag under the
-/// same lock, and then does not sleep. One that comes later wakes the handle, which also ends a sleep that begins
-/// afterwards.
+/// No interrupt is missed. An interrupt that comes before the VM has stored the handle flags the thread; the VM checks
+/// that flag under the same lock, and then does not sleep. An interrupt that comes later wakes the handle, and the wake
+/// also ends a sleep that begins afterwards.
 ///
-/// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep because of what a mask defers. Under `:never` that
-/// would make the loop spin until the mask ends. For what is deferred with `:on_blocking`, the callers check before they
-/// sleep.
+/// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep while a mask defers an exception. Under `:never`
+/// that would make the loop spin until the mask ends. Exceptions deferred with `:on_blocking` are checked for by the
+/// callers before they sleep.
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
         // SAFETY: it outlives the call; waking is one write(2), lock-free and async-signal-safe.
         let handle = unsafe { &*handle.cast::<Handle>() };
         _ = panics::catch("interrupt of the sleep", || handle.wake());
     }
-    // An error can only mean that there is nothing to sleep on; the next turn meets it again and reports it.
+    // An error can only mean that there is nothing to sleep on; the next turn gets the same error and reports it.
     let call = || _ = sleep.block();
     let handle = ptr::from_ref(handle).cast_mut().cast();
     // SAFETY: handles may be used by any thread, and this one outlives the call.
@@ -130,8 +130,8 @@ pub fn is_interrupted(thread: ObjectRef) -> bool {
     unsafe { rb_sys::rb_thread_interrupted(thread.value().as_raw()) != 0 }
 }
 
-/// `Reactor::Internal.woken?(thread)`: whether an interrupt that ends the thread's wait is pending. Its status remains that
-/// of the wait until it has the GVL.
+/// `Reactor::Internal.woken?(thread)`: whether an interrupt that ends the thread's wait is pending. Until the thread
+/// has the GVL, its status still says that it waits.
 pub fn is_woken(thread: Thread) -> Result<bool, Error> {
     // Ruby switches threads neither inside `alive?` nor after it, and an ended thread has no flag to read.
     let is_alive: bool = thread.funcall("alive?", ())?;
@@ -157,13 +157,14 @@ pub fn has_pending_interrupt() -> Result<bool, Error> {
     Ok(is_pending.to_bool())
 }
 
-/// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, exceptions from signals.
+/// Runs the pending interrupts of this thread: trap handlers, `Thread#raise`, `Thread#kill`, exceptions from signals.
 pub fn check_interrupts() -> Result<(), Error> {
     // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_check_ints() })
 }
 
-/// Gives the GVL to threads that wait for it, each for at most its time slice, and runs what is pending for this one.
+/// Gives the GVL to threads that wait for it, each for at most its time slice, and runs the pending interrupts of this
+/// thread.
 pub fn yield_gvl() -> Result<(), Error> {
     // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_schedule() })

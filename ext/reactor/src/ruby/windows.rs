@@ -28,8 +28,8 @@ pub fn make_nonblocking(descriptor: Descriptor) {
     }
     // SAFETY: any number may be passed.
     if unsafe { rb_w32_set_nonblock(descriptor.number()) } != 0 {
-        // Ruby takes a duplicate (`IO#dup`) for a pipe. If this fails, the first transfer gets the error. SAFETY: a socket,
-        // which is never closed here.
+        // Ruby takes a duplicated socket (`IO#dup`) for a pipe. If this fails, the first transfer gets the error.
+        // SAFETY: a socket, which is never closed here.
         let socket = ManuallyDrop::new(unsafe { TcpStream::from_raw_socket(descriptor.polled()) });
         _ = socket.set_nonblocking(true);
     }

@@ -9,7 +9,7 @@ use crate::ruby::{error::errno, platform::await_change, thread::blocking_call};
 /// `Reactor::Internal.await_child(pid, flags)`: blocks the calling thread, without the GVL, until Process.wait(pid, flags)
 /// would return. It does not reap the child, so the status is not lost if the thread is killed meanwhile.
 ///
-/// Returns early if the thread is interrupted, and at once if there is no such child, which the caller finds out.
+/// Returns early if the thread is interrupted, and at once if there is no such child. The caller finds out which.
 pub fn await_child(pid: i32, flags: i32) -> Result<(), Error> {
     let waited = blocking_call(|| await_change(pid, flags));
     waited

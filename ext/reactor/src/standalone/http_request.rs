@@ -20,8 +20,9 @@ const WRONG_VERSION: Refusal = 505;
 /// Parses the head of the first request in `bytes` into `env`. Returns the length of the head, 0 if it is incomplete, or a
 /// negative status if it is refused. `env` is changed only if the head is complete and valid.
 ///
-/// A head is refused if two parsers could disagree on where its body ends or whom it is for (RFC 9112, 11.2): more than one
-/// Content-Length, Transfer-Encoding or Host, or both of the first two.
+/// A head is refused if two parsers could disagree on where the request's body ends or which host it is for (RFC 9112,
+/// 11.2): if it has more than one Content-Length, Transfer-Encoding or Host, or both Content-Length and
+/// Transfer-Encoding.
 pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Error> {
     let bytes = convert::bytes(bytes);
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
@@ -189,7 +190,7 @@ fn split_port(authority: &str) -> (&str, &str) {
     }
 }
 
-/// Stores a header under its Rack name. Headers with an underscore are dropped: `X_A` would pass for `X-A`.
+/// Stores a header under its Rack name. Headers with an underscore are dropped, because `X_A` would pass for `X-A`.
 fn store_header(ruby: &Ruby, env: RHash, header: &Header) -> Result<(), Error> {
     if header.name.contains('_') {
         return Ok(());

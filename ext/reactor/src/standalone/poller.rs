@@ -118,7 +118,8 @@ pub fn is_closed(this: Obj<Poller>) -> bool {
     this.event_loop.borrow_mut().open().is_none()
 }
 
-/// `wait(io, events)`: begins a wait and returns its number, or nil if the kernel cannot poll it, so it is always ready.
+/// `wait(io, events)`: begins a wait and returns its number, or nil if the kernel cannot poll the IO: it is then always
+/// ready.
 pub fn wait(
     ruby: &Ruby,
     this: Obj<Poller>,
@@ -159,9 +160,10 @@ pub fn finish(ruby: &Ruby, this: Obj<Poller>, number: u64, events: Value) -> Res
     Ok(answered.map_or(0, Interest::bits))
 }
 
-/// `poll(duration)`: returns the numbers of waits that have ended, after at most this many seconds (nil: no limit, 0: at
-/// once) without the GVL. May be empty after a wake-up or a signal. Runs what is pending for the thread. Does not sleep
-/// while a masked interrupt is pending: nothing would end the sleep, and the loop checks for the interrupt after each poll.
+/// `poll(duration)`: returns the numbers of waits that have ended, after at most this many seconds (nil: no limit, 0:
+/// at once) without the GVL. May return none after a wake-up or a signal. Runs the thread's pending interrupts. Does
+/// not sleep while a masked interrupt is pending: nothing would end the sleep, and the loop checks for the interrupt
+/// after each poll.
 pub fn poll(this: Obj<Poller>, duration: Value) -> Result<Vec<u64>, Error> {
     let limit = convert::timeout(duration)?;
     let over = collect(this)?;
@@ -209,8 +211,8 @@ pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     close_number(descriptor)
 }
 
-/// `read(io, buffer, offset, most)`: one attempt that does not wait. Returns bytes, or -errno. Regular files may take their
-/// time.
+/// `read(io, buffer, offset, most)`: one attempt that does not wait. Returns bytes, or -errno. On a regular file the
+/// attempt may take long.
 pub fn read(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Value, Error> {
     transfer(ruby, this, Direction::Read, arguments)
 }

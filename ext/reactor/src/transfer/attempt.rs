@@ -1,8 +1,8 @@
 //! One attempt at a transfer, what the reactor learns from it, and whether the hook may wait.
 //!
-//! A hook may wait if the method that called it does. `read_nonblock` and similar must not wait. For sockets of Ruby's own
-//! classes on Linux they never call the hooks, but recv and send with MSG_DONTWAIT; for every other object they do call
-//! them.
+//! A hook may wait if the method that called it does. `read_nonblock` and similar must not wait. For sockets of Ruby's
+//! own classes on Linux these methods never call the hooks, but recv and send with MSG_DONTWAIT; for every other object
+//! they do call the hooks.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
@@ -58,7 +58,8 @@ pub fn attempt_without_scheduler(io: &IoInfo, transfer: &Transfer) -> Result<Att
     })
 }
 
-/// Whether the kernel said "would block" and no event has come since; another system call would find nothing new.
+/// Whether the kernel said "would block" and no event has come since. If so, another system call would find nothing
+/// new.
 fn is_drained(scheduler: &Scheduler, io: &IoInfo, direction: Direction) -> bool {
     let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     known.is_some_and(|known| match direction {
@@ -84,7 +85,7 @@ pub fn record_attempt(
     }
 }
 
-/// What a system call's outcome says about the descriptor; `None` if nothing new.
+/// The [`Attempt`] that a system call's outcome amounts to; `None` if it says nothing new about the descriptor.
 pub fn seen(io: &IoInfo, (answer, room): Attempted) -> Option<Attempt> {
     match answer {
         Err(Errno::AGAIN) => Some(Attempt::WouldBlock),
@@ -93,7 +94,7 @@ pub fn seen(io: &IoInfo, (answer, room): Attempted) -> Option<Attempt> {
     }
 }
 
-/// Whether the hook may wait, because the method that called it does. The VM is asked once per transfer.
+/// Whether the hook may wait, because the method that called it waits. The VM is asked once per transfer.
 #[derive(Default)]
 pub struct MayPark(Option<bool>);
 
@@ -117,8 +118,8 @@ pub fn is_known_to_block(
         && may_park.ask(io)
 }
 
-/// Whether the method that called the hook waits on its own without a scheduler, but with one raises EAGAIN instead of
-/// calling `io_wait`.
+/// Whether the method that called the hook waits by itself when there is no scheduler, but raises EAGAIN instead of
+/// calling `io_wait` when there is one.
 pub fn raises_eagain() -> bool {
     const WITH_OVERRIDES: usize = 4;
     called_from::<WITH_OVERRIDES>(&RAISING_EAGAIN)

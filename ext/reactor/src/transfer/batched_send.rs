@@ -1,5 +1,5 @@
-//! Sends through the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with one
-//! system call.
+//! Sends through the driver (io_uring): the bytes that several fibers write to stream sockets in one turn reach the
+//! kernel with one system call.
 //!
 //! A send is queued only if another fiber is ready to run, or other sends are already queued. A lone fiber makes its system
 //! call itself, at once. The kernel is asked not to block, so it has answered by the end of the turn: no send is in
@@ -22,14 +22,14 @@ use crate::{
     transfer::request::{Attempted, Direction, Transfer},
 };
 
-/// Larger writes are made directly: they would be copied once more, and compared with that one system call is cheap
+/// Larger writes are made directly: they would be copied once more, and one system call is cheaper than that copy
 /// (`bench/NOTES.md`, "What io_uring does, and what it does not").
 const MAX_QUEUED: usize = 8 << 10;
 
 /// Sends the rest of the buffer if another fiber can share the system call. `None` if the caller must make it.
 ///
-/// If the fiber is interrupted meanwhile, the exception is raised here if nothing was sent. Otherwise its next wait raises
-/// it, because the caller must learn how much was sent.
+/// If the fiber is interrupted meanwhile, the exception is raised here if nothing was sent. Otherwise the fiber's next
+/// wait raises it, because the caller must learn how much was sent.
 pub fn send(
     scope: &HookScope,
     io: &IoInfo,
@@ -67,7 +67,7 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
     let outcome = scheduler.state_mut().finish_send(id);
     match (parked, outcome) {
         (Ok(_), Some(answer)) => Ok(Some((answer.map_err(Errno::from), size))),
-        // Withdrawn before the kernel saw it, because there is something to raise.
+        // The send was withdrawn before the kernel saw it, because there is something to raise.
         (Ok(_), None) => scheduler.poll_wait(scope.slot).map(|_| None),
         (Err(error), Some(Ok(count))) if count > 0 => {
             raise_later(scope, error)?;
@@ -77,7 +77,7 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
     }
 }
 
-/// Raises in the fiber's next wait what another fiber raised in it (Fiber#raise).
+/// Raises in the fiber's next wait the exception that another fiber raised in it (Fiber#raise).
 fn raise_later(scope: &HookScope, error: Error) -> Result<(), Error> {
     let exception = object_ref(into_exception(error)?); // if it is being killed, nobody needs the result
     write_barrier(scope.object, exception);

@@ -1,9 +1,10 @@
-//! Transfers to and from regular files: from the page cache in slices, while holding the GVL. A pool worker does the rest.
+//! Transfers to and from regular files: through the page cache in slices, while holding the GVL. A pool worker does the
+//! rest.
 //!
-//! A worker reads up to 256 KiB into its own memory, and the fiber copies that. If the fiber was interrupted meanwhile, the
-//! bytes are put back by moving the offset. Larger reads go straight into the buffer, which the fiber keeps until the
-//! worker is done, so several workers copy in parallel. If the driver supports reads (io_uring), it instead brings small
-//! ones into the page cache, which takes less CPU than a worker.
+//! A worker reads up to 256 KiB into its own memory, and the fiber copies the bytes from there. If the fiber was
+//! interrupted meanwhile, the bytes are put back by moving the file's offset. Larger reads go straight into the buffer,
+//! which the fiber keeps until the worker is done, so several workers copy in parallel. If the driver supports reads
+//! (io_uring), it instead brings small ones into the page cache, which takes less CPU than a worker.
 //!
 //! A worker writes a copy. An interrupted fiber waits until a write in progress has ended, as it would in write(2) itself:
 //! no worker ever writes late.
@@ -43,8 +44,8 @@ const INLINE_WRITE_MAX: usize = 16 << 10;
 /// How a worker makes its system calls: it may block.
 const BLOCKING: DescriptorKind = DescriptorKind::NeverBlocks;
 
-/// Transfers everything requested, or up to the end of the file. Returns how many bytes, or the error. `None` if it is no
-/// longer a file, and nothing was transferred. `done` bytes were transferred before.
+/// Transfers all requested bytes, or those up to the end of the file. Returns how many, or the error. `None` if the
+/// descriptor no longer refers to a file, and nothing was transferred. `done` bytes were transferred before.
 pub fn transfer_file(
     scope: &HookScope,
     io: &IoInfo,
@@ -80,16 +81,16 @@ struct FileTransfer<'a> {
     io: &'a IoInfo,
     transfer: &'a Transfer,
     start: file::Start,
-    /// The position and number of the bytes taken from the file at its own offset, which is past them now.
+    /// The position and number of the bytes taken from the file at its own offset. The offset is past these bytes now.
     taken: Option<(u64, usize)>,
-    /// The driver was already asked to bring it into the page cache.
+    /// The driver was already asked to bring the rest into the page cache.
     is_populated: bool,
     done: usize,
 }
 
 enum Step {
     More,
-    /// `None` if it is no longer a file.
+    /// `None` if the descriptor no longer refers to a file.
     Done(Option<Result<usize, Errno>>),
 }
 
@@ -156,7 +157,7 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// Whether it is not in the page cache, or the kernel cannot guarantee not to block.
+    /// Whether the data is not in the page cache, or the kernel cannot guarantee not to block.
     fn is_for_worker(&self, errno: Errno) -> bool {
         const NO_PROMISE: [Errno; 4] = [Errno::AGAIN, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
         self.io.kind == DescriptorKind::File && NO_PROMISE.contains(&errno)
@@ -171,10 +172,10 @@ impl FileTransfer<'_> {
 
     // --- reads ---------------------------------------------------------------------------------------------------
 
-    /// A read of this size at the file's own offset first moves the offset past all of it, so that concurrent readers get
-    /// what follows, as with read(2). If other fibers are ready, a worker makes it, even from the page cache. It is made
-    /// here if the fiber is alone, or all workers for copying ([`Limits::cpu`](reactor::Limits)) are busy
-    /// (`bench/NOTES.md`, "Which file reads go to a worker").
+    /// A read of this size at the file's own offset first moves the offset past all of it, so that concurrent readers
+    /// get the bytes after it, as with read(2). If other fibers are ready, a worker makes the read, even from the page
+    /// cache. The read is made here if the fiber is alone, or all workers for copying
+    /// ([`Limits::cpu`](reactor::Limits)) are busy (`bench/NOTES.md`, "Which file reads go to a worker").
     fn begin_large_read(&mut self, room: usize) -> Result<Option<Step>, Error> {
         if room < SLICE {
             return Ok(None);
@@ -187,8 +188,8 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// (Not for files that seem small, like all those in proc(5), because moving the offset of some of them has side
-    /// effects.)
+    /// (The offset is not moved for files that seem small, such as all files in proc(5), because moving it has side
+    /// effects for some of them.)
     fn take(&mut self, count: usize) {
         let descriptor = self.io.descriptor;
         if self.position().is_none() && file_size(descriptor) >= SLICE as u64 {
@@ -198,10 +199,11 @@ impl FileTransfer<'_> {
         }
     }
 
-    /// Puts back what was taken or read beyond the `used` bytes that the caller gets, so that the next read gets it again.
+    /// Puts back the bytes that were taken or read beyond the `used` bytes that the caller gets, so that the next read
+    /// gets them again.
     ///
-    /// (Another reader of the same open file since then gets some of them twice; they cannot be told apart. With read(2)
-    /// they would have been lost.)
+    /// (Another reader that has used the same open file since then gets some of the bytes twice, because the two
+    /// readers' bytes cannot be told apart. With read(2) they would have been lost.)
     fn restore_offset(&self, used: usize) {
         let taken = self.taken.map_or(self.done, |(_, count)| count);
         let is_own_offset = self.transfer.file_offset.is_none();
@@ -218,8 +220,8 @@ impl FileTransfer<'_> {
         step.map_or_else(|| self.read_copy(room), Ok)
     }
 
-    /// Makes the driver read it, and so bring it into the page cache. `None` if it cannot or already did: the prefetched
-    /// pages may have been evicted, or never used (O_DIRECT).
+    /// Makes the driver read the range, and so bring it into the page cache. `None` if the driver cannot, or has
+    /// already done so: the prefetched pages may have been evicted, or never used (O_DIRECT).
     fn populate_by_driver(&mut self, room: usize) -> Result<Option<Step>, Error> {
         let here = || seek_by(self.io.descriptor, 0);
         let position = self.position().map_or_else(here, Ok);

@@ -65,12 +65,12 @@ impl Transfer {
         })
     }
 
-    /// Whether only a call that may block can make it, so a worker must.
+    /// Whether only a call that may block can make the transfer, so that a worker must make it.
     pub fn is_for_worker(&self, kind: DescriptorKind) -> bool {
         kind.is_written_by_worker() && self.direction == Direction::Write
     }
 
-    /// How many bytes of the buffer it may use.
+    /// How many bytes of the buffer the transfer may use.
     ///
     /// ArgumentError if that is less than requested: Ruby checks this before it checks the IO.
     pub fn room(&self) -> Result<usize, Error> {

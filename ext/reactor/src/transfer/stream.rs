@@ -4,8 +4,8 @@
 //! io_uring does, and what it does not"). Sends to sockets may be queued for io_uring (`batched_send.rs`). The calls
 //! themselves are in `system::transfer` (`ext/scheduler`).
 //!
-//! A hook parks only if the method that called it waits (`attempt.rs`). If the reactor already knows that the call would
-//! block, it parks without a system call. Other methods get -EAGAIN, and the VM calls `io_wait`.
+//! A hook parks only if the method that called it waits (`attempt.rs`). If the reactor already knows that the call
+//! would block, the hook parks without a system call. Other methods get -EAGAIN, and the VM calls `io_wait`.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ struct Progress {
     may_park: MayPark,
     /// The deadline of the next wait.
     deadline: Option<Deadline>,
-    /// Whether the transfer ends at the deadline with what it has: a terminal's VTIME.
+    /// Whether the transfer ends at the deadline with the bytes it has: a terminal's VTIME.
     ends_at_deadline: bool,
 }
 
@@ -67,7 +67,7 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 }
 
 /// The IO of a transfer. Ruby checks the buffer's size before the IO, but a kill or throw out of the IO's `to_io` comes
-/// first.
+/// before both.
 fn io_of(transfer: &Transfer) -> Result<IoInfo, Error> {
     IoInfo::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
@@ -125,7 +125,7 @@ fn try_fast_path(
     Ok(None)
 }
 
-/// Makes a transfer that may wait and may already have begun. What happens before and after a wait has its own frames, so a
+/// Makes a transfer that may wait and may already have begun. The code before and after a wait has its own frames, so a
 /// parked fiber's stack is small.
 fn transfer_with_waits(
     ruby: &Ruby,
@@ -165,7 +165,8 @@ fn transfer_to_the_end(
     }
 }
 
-/// Continues until the transfer ends, which gives the hook's result, or must wait. `woken`: how the last wait ended.
+/// Continues until the transfer ends or must wait. The end of the transfer gives the hook's result. `woken`: how the
+/// last wait ended.
 fn continue_transfer(
     scope: &HookScope,
     transfer: &Transfer,

@@ -18,8 +18,8 @@ impl WorkerWait for Waiting {
     }
 }
 
-/// `await_exit(pid)`: parks until the child has ended, without reaping it. If the system does not report it, or there is no
-/// such child, returns false and does nothing.
+/// `await_exit(pid)`: parks until the child has ended, without reaping it. If the system does not report the end of a
+/// child this way, or there is no such child, returns false and does nothing.
 pub fn await_exit(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,

@@ -91,8 +91,8 @@ pub fn lookup(
     }))
 }
 
-/// A name in /etc/hosts does not queue behind those that need nameservers. The file only selects the queue: the answer is
-/// the resolver's.
+/// A name in /etc/hosts does not queue behind names that need nameservers. The file only selects the queue: the answer
+/// comes from the resolver.
 fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
     let reactor = &scope.scheduler.state().event_loop.reactor;
     let is_busy = |reactor: &Reactor| reactor.pool().is_busy(WorkClass::Network);
@@ -109,7 +109,7 @@ fn text(string: Option<RString>) -> Result<Option<CString>, Error> {
         .map_err(|_| argument_error("string contains null byte"))
 }
 
-/// Whether it is an address, with or without a zone.
+/// Whether the host is an address, with or without a zone.
 fn is_numeric(host: &CString) -> bool {
     let host = host.to_str().unwrap_or_default();
     let address = host.split('%').next().unwrap_or_default();
@@ -134,15 +134,16 @@ impl Lookup {
         drop(before);
     }
 
-    /// Changes the token notified at its end.
+    /// Changes the token that is notified when the query ends.
     pub fn redirect(&self, token: Token) {
         if let Progress::Pending(job) = &mut *self.progress.borrow_mut() {
             job.redirect(token);
         }
     }
 
-    /// `answer(caller)`: an Array of [address, family, socktype, protocol], in getaddrinfo(3)'s order; nil while there is
-    /// none. Raises Socket::ResolutionError or, for EAI_SYSTEM, the error in errno; the message begins with `caller`.
+    /// `answer(caller)`: an Array of [address, family, socktype, protocol], in getaddrinfo(3)'s order; nil while there
+    /// is no answer. Raises Socket::ResolutionError or, for EAI_SYSTEM, the error in errno; the message begins with
+    /// `caller`.
     pub fn answer(ruby: &Ruby, this: Obj<Self>, caller: String) -> Result<Option<RArray>, Error> {
         if !this.is_ended() {
             return Ok(None);

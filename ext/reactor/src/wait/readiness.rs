@@ -72,8 +72,8 @@ pub fn linger(scope: &HookScope, io: &IoInfo, limit: Option<Duration>) -> Result
     Ok(wait_until_ready(scope, io, interest, limit)?.is_some())
 }
 
-/// Parks once. Returns what the descriptor is ready for, and why the wait ended. `None` if the kernel cannot poll the
-/// descriptor, which is then always ready, except for urgent data.
+/// Parks once. Returns the events for which the descriptor is ready, and why the wait ended. `None` if the kernel
+/// cannot poll the descriptor: it is then always ready, except for urgent data.
 pub fn wait_once(
     scope: &HookScope,
     io: &IoInfo,

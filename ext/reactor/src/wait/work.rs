@@ -2,8 +2,8 @@
 //! file operations itself (io_uring). For other uses of the ring see `bench/NOTES.md`, "What io_uring does, and what it
 //! does not".
 //!
-//! The work owns all the memory it uses, and none of Ruby's. The descriptor it uses stays open until it ends, because a
-//! fiber that closes the IO first waits for it ([`park_until_unused`]).
+//! The work owns all the memory it uses, and none of Ruby's. The descriptor it uses stays open until the work ends,
+//! because a fiber that closes the IO first waits for the work ([`park_until_unused`]).
 
 use magnus::Error;
 use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass};
@@ -54,12 +54,12 @@ fn result_of<T>(outcome: Outcome<T>) -> Result<T, Error> {
     }
 }
 
-/// Like [`on_pool`], for work that may wait forever: it has its own thread, which counts towards no limit, and `stop` ends
-/// it, also when the IO's timeout elapses.
+/// Like [`on_pool`], for work that may wait forever. The work has its own thread, which counts towards no limit. `stop`
+/// ends the work if the fiber is interrupted or the IO's timeout elapses.
 ///
 /// # Errors
 ///
-/// Those of [`on_pool`]; IO::TimeoutError.
+/// The errors of [`on_pool`], and IO::TimeoutError.
 pub fn on_own_thread<T: Send + 'static>(
     scope: &HookScope,
     io: &IoInfo,
@@ -168,9 +168,9 @@ fn wait_for_end<T: Send + 'static>(
     raised.map_or(Ok(outcome), Err)
 }
 
-/// Parks until the file operation has ended. Returns its outcome, without the data read. If the driver does not support it,
-/// returns `None` and does nothing. An interrupted fiber withdraws an operation that the kernel has not seen, and waits for
-/// any other.
+/// Parks until the file operation has ended. Returns its outcome, without the data read. If the driver does not support
+/// it, returns `None` and does nothing. An interrupted fiber withdraws the operation if the kernel has not seen it yet,
+/// and otherwise waits for it.
 pub fn carry_out(
     scope: &HookScope,
     io: &IoInfo,

@@ -10,8 +10,8 @@ use crate::state::{
     wait::{FiberId, Pending},
 };
 
-/// The proxy of an operation, and what the VM wants raised in it. From Ruby 4.1 on, the VM passes the proxy instead of the
-/// fiber.
+/// The proxy of an operation, and the exception that the VM wants raised in the operation. From Ruby 4.1 on, the VM
+/// passes the proxy instead of the fiber.
 pub type ProxyRaise = [ObjectRef; 2];
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct Control {
     cancelled: usize,
     /// The first error that ended a fiber while others kept running. The root fiber raises it when all have ended.
     pub first_error: Option<ObjectRef>,
-    /// The wait after which a fiber last started another, and since when it has done nothing else.
+    /// The wait after which a fiber last started another fiber, and since when the starter has done nothing else.
     spawn_streak: Option<(Token, Instant)>,
     pub proxy_raises: VecDeque<ProxyRaise>,
 }
@@ -50,8 +50,8 @@ impl Control {
         }
     }
 
-    /// Called when `slot` has control again. Returns the fiber that had it before and gave it up without ending or parking,
-    /// if any.
+    /// Called when `slot` has control again. Returns the fiber that had control before, if it gave up control without
+    /// ending or parking.
     pub fn resume(&mut self, slot: Slot) -> Option<Slot> {
         let left = self.running.replace(slot);
         let ended = std::mem::take(&mut self.just_ended);

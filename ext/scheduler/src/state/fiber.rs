@@ -118,7 +118,7 @@ pub struct FiberRecord {
 #[derive(Debug, Default)]
 struct Rare {
     strand: Vec<StrandEntry>,
-    /// What is pending for the fiber rather than for its wait, the next one last.
+    /// The exceptions and kills pending for the fiber rather than for its wait, the next one last.
     pending: Vec<Pending>,
     /// The fiber's unique number, which a later fiber at the same address does not have.
     fiber_number: u64,
@@ -224,7 +224,7 @@ impl FiberRecord {
 
     // --- what it raises ------------------------------------------------------------------------------------------
 
-    /// What to raise, or how the wait ended. [`FiberTable::take_status`] handles timeouts.
+    /// The exception or kill to raise, or how the wait ended. [`FiberTable::take_status`] handles timeouts.
     ///
     /// [`FiberTable::take_status`]: crate::state::fiber_table::FiberTable::take_status
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
@@ -232,7 +232,7 @@ impl FiberRecord {
         exception.or_else(|| self.rare.as_mut()?.pending.pop())
     }
 
-    /// Keeps what was pending until the fiber runs in a wait that may be ended by it.
+    /// Keeps the pending exception or kill until the fiber is in a wait that it may end.
     pub fn put_back(&mut self, pending: Pending) {
         self.rare
             .get_or_insert_default()
@@ -243,7 +243,7 @@ impl FiberRecord {
             });
     }
 
-    /// What is pending, next one first.
+    /// The pending exceptions and kills, next one first.
     pub(super) fn all_pending(&self) -> impl Iterator<Item = Pending> + '_ {
         let exception = self.wait.exception.map(Pending::Raise);
         let own = self.rare.iter().flat_map(|rare| rare.pending.iter().rev());
@@ -338,7 +338,8 @@ impl FiberRecord {
 
     // --- its hooks -----------------------------------------------------------------------------------------------
 
-    /// Whether that was the last hook of a fiber the scheduler did not create. Its record is then removed.
+    /// Ends a hook. Returns whether it was the last one of a fiber that the scheduler did not create; the caller then
+    /// removes the fiber's record.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
         self.active_hooks == 0 && !self.is_scheduled
@@ -361,9 +362,9 @@ impl FiberRecord {
 
     /// The fiber's number if it may be collected while it is not running; `None` if it may not.
     ///
-    /// This concerns fibers that the scheduler did not create and whose only active hooks are timeouts: for example an
-    /// Enumerator suspended between two values, which the program may drop. After collection another fiber may get the same
-    /// address; the number tells them apart.
+    /// This concerns fibers that the scheduler did not create and whose only active hooks are timeouts: for example the
+    /// fiber of an Enumerator that is suspended between two values, and that the program may drop. After collection
+    /// another fiber may get the same address; the number tells them apart.
     ///
     /// | state                                     | what happens                        | the fiber is     | besides |
     /// |-------------------------------------------|-------------------------------------|------------------|---------|

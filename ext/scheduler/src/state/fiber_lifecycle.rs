@@ -40,8 +40,8 @@ impl State {
         Some(self.enter_foreign(entered, before))
     }
 
-    /// For fibers that the scheduler did not create. If the record may belong to a collected fiber, the hook does not begin
-    /// yet.
+    /// Continues [`State::enter`] for fibers that the scheduler did not create. If the record may belong to a collected
+    /// fiber, the hook does not begin yet.
     #[cold]
     fn enter_foreign(&mut self, entered: EnteredFiber, before: Option<Slot>) -> EnteredFiber {
         let slot = entered.slot;

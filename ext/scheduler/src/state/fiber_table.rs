@@ -303,8 +303,8 @@ impl FiberTable {
             .is_some_and(|record| record.is_queued_as(token.generation()))
     }
 
-    /// Takes an entry off the ready queue. `None` if it is stale, or if the fiber cannot run because it waits for one it
-    /// has resumed: see `state/strand.rs`.
+    /// Takes an entry off the ready queue. `None` if the entry is stale, or if the fiber cannot run because it waits
+    /// for a fiber that it has resumed: see `state/strand.rs`.
     #[inline(always)]
     pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.get_mut(token.index())?;

@@ -1,7 +1,7 @@
 //! When a scheduler that never sleeps yields the GVL to other threads.
 //!
-//! They get it after a millisecond, or twice as long as they last held it, whichever is longer. The VM alone would make
-//! them wait 100 ms, and it is the VM that hands the GVL to threads that only compute.
+//! Other threads get the GVL after a millisecond, or after twice as long as they last held it, whichever is longer. The
+//! VM alone would make them wait 100 ms, and it is the VM that hands the GVL to threads that only compute.
 
 use std::{
     cell::Cell,
@@ -48,7 +48,7 @@ impl GvlQuota {
         }));
     }
 
-    /// Other threads could take the GVL during a sleep. How long they wanted it before is remembered.
+    /// Called after a sleep, during which other threads could take the GVL. The quota stays as it was before the sleep.
     pub fn after_sleep(&self, now: Instant) {
         let account = self.0.get().map(|account| Account {
             since: now,

@@ -84,7 +84,8 @@ impl State {
         self.fibers[slot].wait.exception = Some(exception);
     }
 
-    /// Raises an error that reached `slot` in the root fiber instead. `None` if `slot` is the root fiber, or there is none.
+    /// Raises an error that reached `slot` in the root fiber instead. `None` if `slot` is the root fiber, or there is
+    /// no root fiber.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
@@ -92,8 +93,8 @@ impl State {
         Some((root, self.fibers.get(root)?.fiber))
     }
 
-    /// Leaves the thread's pending interrupts to the root fiber, which is to run now. `None` if `slot` is the root fiber,
-    /// if there is none, or if it cannot run because it waits for a fiber it has resumed.
+    /// Leaves the thread's pending interrupts to the root fiber, which is to run now. `None` if `slot` is the root
+    /// fiber, or if the root fiber does not exist or cannot run because it waits for a fiber it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber;
@@ -128,8 +129,8 @@ impl State {
 
     // --- from outside --------------------------------------------------------------------------------------------
 
-    /// Raises in a fiber that waits for readiness of, or work on, an IO object (0: any); false if it does not. If it has
-    /// several such waits, the innermost is meant.
+    /// Raises in a fiber that waits for readiness of, or work on, an IO object (0: any); false if the fiber does not.
+    /// If it has several such waits, the exception ends the innermost one.
     pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
         let is_meant = |(_, wait): &(_, &Wait)| wait.ends_by_exception_for(io_number);
         let Some((token, _)) = self.fibers.waits(slot).find(is_meant) else {
@@ -143,10 +144,11 @@ impl State {
 
     /// Ends a fiber's wait in `block` or `kernel_sleep`.
     ///
-    /// When a trap handler waits during another wait, the blocker says which wait is meant. If it matches none, any may be:
-    /// the VM does not always name what was waited for. The VM restarts a wait that ends too early, but a lost `unblock`
-    /// never comes again. With `None` the VM names the fiber's thread, because it joins another thread or closes an IO that
-    /// one uses. Sleeps with a limit are then not meant, because nothing would restart them.
+    /// When a trap handler waits during another wait, the blocker says which of the two waits to end. If the blocker
+    /// matches neither wait, both end: the VM does not always name the object that was waited for. The VM restarts a
+    /// wait that ends too early, but a lost `unblock` never comes again. `None` means that the VM named the fiber's
+    /// thread, because the fiber joins another thread or closes an IO that another thread uses. Sleeps with a limit
+    /// then continue, because nothing would restart them.
     pub fn unblock(&mut self, fiber: ObjectRef, blocker: Option<ObjectRef>) -> Unblocked {
         let Some(slot) = self.fibers.find_other(fiber) else {
             return Unblocked::Dropped;
@@ -184,7 +186,7 @@ impl State {
         }
     }
 
-    /// Ends those of the fiber's waits for an `unblock` that are meant. Returns whether there were any.
+    /// Ends those of the fiber's waits for an `unblock` for which `is_meant` is true. Returns whether there were any.
     fn unblock_those(&mut self, slot: Slot, is_meant: impl Fn(&Wait) -> bool) -> bool {
         let waits = self.fibers.waits(slot);
         let meant = waits.filter(|(_, wait)| wait.is_block() && is_meant(wait));

@@ -16,7 +16,8 @@ const SLOW_WRITE: Duration = Duration::from_millis(1);
 const SLOW_WRITE_PENALTY: u32 = 100;
 
 impl State {
-    /// Begins a wait until the pool's queue for this class has capacity. If it has now, returns false and does nothing.
+    /// Begins a wait until the pool's queue for this class has capacity. If it already has, returns false and does
+    /// nothing.
     pub fn begin_wait_for_capacity(
         &mut self,
         slot: Slot,
@@ -38,7 +39,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Those of `submit`; no wait has begun then.
+    /// The errors of `submit`; in that case no wait has begun.
     pub fn begin_job<T: Send + 'static>(
         &mut self,
         slot: Slot,
@@ -96,7 +97,7 @@ impl State {
     }
 
     /// Whether a worker should read instead of the loop's thread: another fiber could use the loop meanwhile, and the
-    /// worker would not wait long. At most as many fibers may read as there are workers, plus one that is next, so that no
+    /// worker would not wait long. As many fibers may read as there are workers, plus one that reads next, so that no
     /// worker waits for the loop either.
     pub fn should_read_on_pool(&mut self) -> bool {
         let Some(reactor) = &self.event_loop.reactor else {

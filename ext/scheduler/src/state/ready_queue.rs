@@ -49,7 +49,7 @@ pub struct ReadyQueue {
     /// [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
     next_ticket: u64,
-    /// The last ticket of the round: of those that the last poll left in the queue.
+    /// The last ticket of the round. The round consists of the entries that the last poll left in the queue.
     round_end: u64,
     /// Polls since a low-priority fiber had a turn.
     polls_skipped: u32,

@@ -6,7 +6,7 @@
 /// With fewer queued sends in a turn, batching gains nothing, because each costs its fiber a turn.
 const MIN_BATCH: u32 = 4;
 
-/// For this many turns sends are then made directly.
+/// After a turn with fewer, sends are made directly for this many turns.
 const DIRECT_TURNS: u32 = 1024;
 
 /// With more ready fibers than this, a send is made directly: a fiber that gives up its turn returns when its stack has
@@ -14,7 +14,7 @@ const DIRECT_TURNS: u32 = 1024;
 /// not").
 pub const MAX_READY: usize = 128;
 
-/// How many sends share a turn, as far as it matters.
+/// Counts the sends that share a turn, and the turns in which sends are still made directly.
 #[derive(Debug, Default)]
 pub struct SendBatching {
     queued_this_turn: u32,

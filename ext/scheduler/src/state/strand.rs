@@ -26,8 +26,8 @@
 //! | a timeout of a suspended Enumerator expires | expired                           | it counts as one of the fiber that resumed it, at that position |
 //! | the block of a timeout ends           | -                                       | nothing is raised after it |
 //!
-//! A handler that runs during this fiber's wait may resume another fiber, which parks. Until that one returns, this fiber
-//! does not run, even if its wait has ended. It polls its wait once the handler has ended.
+//! A handler that runs during this fiber's wait may resume another fiber, which then parks. Until the resumed fiber
+//! returns, this fiber does not run, even if its wait has ended. This fiber polls its wait once the handler has ended.
 
 use reactor::TimerId;
 

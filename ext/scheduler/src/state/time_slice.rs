@@ -1,9 +1,9 @@
 //! How long fibers may keep transferring without a wait.
 //!
-//! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is read every
-//! `CLOCK_CHECK_BYTES`, with each call counting as `BYTES_PER_CALL` in addition to its bytes. The worst case is one slice
-//! plus 16 calls. A call on a regular file may take as long as many on a socket, so the clock is read after each: the worst
-//! case is one slice plus one call of at most 256 KiB.
+//! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is read
+//! every `CLOCK_CHECK_BYTES`, with each call counting as `BYTES_PER_CALL` in addition to its bytes. The worst case is
+//! one slice plus 16 calls. One call on a regular file may take as long as many calls on a socket, so the clock is read
+//! after each: the worst case is one slice plus one call of at most 256 KiB.
 
 use std::{
     cell::Cell,

@@ -1,7 +1,7 @@
 //! Waits for descriptors that the driver cannot poll.
 //!
-//! A file that is always ready has no urgent data, so no event ends a wait for that. On Windows only sockets can be polled:
-//! a worker waits for a pipe or console, and notifies the wait's token.
+//! A file that is always ready has no urgent data, so no event ends a wait for urgent data. On Windows only sockets can
+//! be polled: a worker waits for a pipe or console, and notifies the wait's token.
 
 use std::{fmt, io};
 
@@ -19,7 +19,7 @@ const MAX_WAITS: usize = 4096;
 
 /// A worker that waits for a descriptor and notifies the wait's token. Dropping this ends it.
 pub trait WorkerWait: fmt::Debug + Send {
-    /// What the descriptor is ready for; empty until the worker knows.
+    /// The events for which the descriptor is ready; empty until the worker knows.
     fn ready(&mut self) -> Ready;
 
     /// Makes the worker notify the token and release the descriptor before this returns.
@@ -39,7 +39,8 @@ pub struct Unpolled {
 }
 
 impl Unpolled {
-    /// From now on, workers wait for what the driver refuses and this function accepts. They notify through the handle.
+    /// From now on, workers wait for the descriptors that the driver refuses and this function accepts. The workers
+    /// notify through the handle.
     pub fn wait_by_workers(&mut self, handle: Handle, begin: BeginWorkerWait) {
         let mut pool = Pool::new(handle);
         pool.limit(Limits {
@@ -75,7 +76,7 @@ impl Unpolled {
         }))
     }
 
-    /// Ends the waits with this token. Returns what their descriptors were ready for.
+    /// Ends the waits with this token. Returns the events for which their descriptors were ready.
     pub fn end(&mut self, token: Token) -> Ready {
         let mut ready = Ready::EMPTY;
         self.waits.retain_mut(|(_, other, wait)| {
@@ -96,8 +97,8 @@ impl Unpolled {
 }
 
 impl State {
-    /// Begins a wait for something without a descriptor. `begin` gets the token to notify; if it returns `None`, so does
-    /// this, and nothing is begun.
+    /// Begins a wait for something without a descriptor. `begin` gets the token to notify; if it returns `None`, no
+    /// wait begins, and this method returns `None` too.
     pub fn begin_outside(
         &mut self,
         slot: Slot,
@@ -133,8 +134,8 @@ impl State {
         self.unpolled.end(token);
     }
 
-    /// Like [`State::begin_job`], on one of the threads that wait for what the driver refuses, because the work may wait
-    /// forever.
+    /// Like [`State::begin_job`], but the work runs on one of the threads that wait for descriptors refused by the
+    /// driver, because it may wait forever.
     pub fn begin_unpolled_job<T: Send + 'static>(
         &mut self,
         slot: Slot,

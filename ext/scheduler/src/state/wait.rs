@@ -120,7 +120,7 @@ pub enum WaitState {
 pub enum Pending {
     /// Meant for the current wait, and dropped with it.
     Raise(ObjectRef),
-    /// Meant for a wait that only its own completion may end, and kept for a later one.
+    /// Meant for a wait that only its own completion may end, so it is kept for a later wait.
     Late(ObjectRef),
     Kill,
     /// The thread's pending interrupts: see
@@ -139,7 +139,7 @@ pub enum WaitStatus {
     TimedOut,
 }
 
-/// A fiber: its slot and its wait number at creation, which differs for later fibers in the slot.
+/// Identifies a fiber by its slot and by its wait number at creation. Later fibers in the slot have other numbers.
 pub type FiberId = Token;
 
 /// A wait of a fiber, or the code it runs between two waits.
@@ -228,7 +228,7 @@ impl Wait {
         self.is_parked() && matches!(self.purpose, Purpose::Block { .. })
     }
 
-    /// Whether this object is what it waits for an `unblock` of.
+    /// Whether it waits for an `unblock` with this object as the blocker.
     pub fn is_blocked_by(&self, object: usize) -> bool {
         matches!(self.purpose, Purpose::Block { blocker, .. } if blocker == object)
     }

@@ -33,7 +33,7 @@ pub enum ReadinessWait {
     ByWorker,
 }
 
-/// The events that a descriptor which the kernel cannot poll is ready for.
+/// The events for which a descriptor is ready if the kernel cannot poll it.
 pub fn ready_if_unpolled(interest: Interest) -> Interest {
     interest.without(Interest::PRIORITY).unwrap_or(interest)
 }
@@ -61,7 +61,7 @@ pub enum BegunAny {
 impl State {
     // --- descriptors ---------------------------------------------------------------------------------------------
 
-    /// Registers a wait with this token. `None` if the kernel cannot poll the descriptor, which is then always ready,
+    /// Registers a wait with this token. `None` if the kernel cannot poll the descriptor: it is then always ready,
     /// except for urgent data.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Undoes the registration. Returns what the descriptor was ready for.
+    /// Undoes the registration. Returns the events for which the descriptor was ready.
     pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
         match (wait, self.event_loop.reactor.as_mut()) {
             (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
@@ -116,14 +116,14 @@ impl State {
         }
     }
 
-    /// Undoes the registrations of a wait. Returns what the descriptor was ready for.
+    /// Undoes the registrations of a wait. Returns the events for which the descriptor was ready.
     pub fn end_readiness(&mut self, (token, wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
         self.unregister(token, wait)
     }
 
-    /// Begins one wait on several descriptors. `on_token` gets its token, under which work reports its end; `has_work` says
-    /// whether there is any.
+    /// Begins one wait on several descriptors. `on_token` gets the wait's token, under which work reports its end;
+    /// `has_work` says whether there is any work.
     pub fn begin_any(
         &mut self,
         slot: Slot,
@@ -165,7 +165,7 @@ impl State {
         (registered, begun)
     }
 
-    /// Ends the wait. If its fiber has parked, it has already ended, and another one is innermost.
+    /// Ends the wait. If its fiber has parked, the wait has already ended, and another one is innermost.
     pub fn end_any(&mut self, registered: RegisteredAny) {
         self.fibers.end_wait(registered.token);
         self.event_loop.cancel_timer(registered.timer);
@@ -252,8 +252,8 @@ impl State {
         token
     }
 
-    /// Allows a fiber that the scheduler did not create, with this number, to be collected while the block runs; the
-    /// timeout then ends with it.
+    /// Allows the fiber with this number, which the scheduler did not create, to be collected while the block runs. The
+    /// timeout then ends with the fiber.
     pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
         self.fibers[token.index()].set_collectable(token.generation(), fiber_number);
     }

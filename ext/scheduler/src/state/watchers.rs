@@ -33,7 +33,7 @@ pub struct WatcherRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherProgress {
     Waiting(Option<ReadinessWait>),
-    /// Holds what its descriptor is ready for; `None` if its time elapsed.
+    /// Holds the events for which its descriptor is ready; `None` if its time elapsed.
     Due(Option<Interest>),
 }
 

@@ -133,7 +133,7 @@ impl State {
         self.make_due(token, ready.or((!is_elapsed).then_some(record.interest)));
     }
 
-    /// Undoes the registrations of a watcher. Returns what its descriptor was ready for.
+    /// Undoes the registrations of a watcher. Returns the events for which its descriptor was ready.
     fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
         match record.progress {

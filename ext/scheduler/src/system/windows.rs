@@ -1,4 +1,4 @@
-//! Windows: functions of the C run-time for what Ruby uses them for, of Winsock, and of the kernel.
+//! Windows system calls: through the C run-time where Ruby uses it, otherwise through Winsock and the kernel.
 
 pub mod child_process;
 mod console;

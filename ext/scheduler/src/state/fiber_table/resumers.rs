@@ -1,4 +1,4 @@
-//! Fiber ids, which outlive the fibers, and for each fiber the one for which it runs: its resumer.
+//! Fiber ids, which outlive the fibers, and each fiber's resumer: the fiber for which it runs.
 
 use super::FiberTable;
 use crate::state::{
@@ -30,7 +30,8 @@ impl FiberTable {
         self.by_id(self[slot].resumer?)
     }
 
-    /// Records for which fiber this one runs. Called when a hook begins in a fiber that the scheduler did not create.
+    /// Records the fiber for which this one runs. Called when a hook begins in a fiber that the scheduler did not
+    /// create.
     pub fn set_resumer(&mut self, slot: Slot, resumer: Option<FiberId>) {
         let resumer =
             resumer.filter(|resumer| resumer.index() != slot && self.by_id(*resumer).is_some());
@@ -76,7 +77,7 @@ impl FiberTable {
         self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
-    /// Whether this fiber has resumed one that is parked. Control can then only be given to that one.
+    /// Whether this fiber has resumed another fiber that is parked. If so, only the parked fiber can be given control.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
         self.resumed(slot)
             .any(|(record, _)| record.wait.is_parked())
@@ -91,8 +92,8 @@ impl FiberTable {
         record.is_in_wait() && resumed.any(waits_for_it)
     }
 
-    /// Whether a fiber's wait has ended but no ready-queue entry will run it. A fiber that waits for one resumed by a trap
-    /// handler needs no entry.
+    /// Whether a fiber's wait has ended but no ready-queue entry will run it. A fiber needs no entry while it waits for
+    /// another fiber that a trap handler resumed.
     pub(in crate::state) fn has_stranded(&self) -> bool {
         let mut slots = 0..self.records.len() as Slot;
         slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))

@@ -153,8 +153,8 @@ impl FiberTable {
         Some(Token::new(slot, number))
     }
 
-    /// The outermost expired timeout due in the fiber's innermost wait, as slot and index in that slot's strand: this
-    /// fiber's, or that of a suspended fiber that runs for it.
+    /// The outermost expired timeout due in the fiber's innermost wait, as a slot and an index in that slot's strand.
+    /// The slot is this fiber's, or that of a suspended fiber that runs for this one.
     pub fn due_timeout(&self, slot: Slot) -> Option<(Slot, usize)> {
         let strand = self[slot].strand();
         let above = strand
@@ -188,8 +188,8 @@ impl FiberTable {
         Some(timeout.raise)
     }
 
-    /// The fiber continues without a wait of its own, but may have resumed one that waits; [`FiberTable::next_indirect`]
-    /// checks.
+    /// The fiber continues without a wait of its own, but may have resumed another fiber that waits;
+    /// [`FiberTable::next_indirect`] checks.
     pub(super) fn note_indirect(&mut self, fiber: FiberId) {
         if !self.indirect.contains(&fiber) {
             self.indirect.push(fiber);
@@ -201,8 +201,8 @@ impl FiberTable {
         !self.indirect.is_empty()
     }
 
-    /// The next fiber in which an expired timeout must be raised from outside, because it has resumed one that is parked.
-    /// The VM passes the exception on to that one.
+    /// The next fiber in which an expired timeout must be raised from outside, because the fiber has resumed another
+    /// one that is parked. The VM passes the exception on to the parked fiber.
     pub fn next_indirect(&mut self) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;
         while let Some(id) = self.indirect.get(place).copied() {

@@ -11,18 +11,21 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Whether a short count ends a transfer of a regular file. Here it only means that the next page is not in the page cache.
 pub const SHORT_IS_END: bool = false;
 
-/// To bring a range into the page cache, one byte in each piece of this size is read: the disk delivers larger pieces.
+/// To bring a range into the page cache, one byte in each piece of this size is read, because the disk delivers larger
+/// pieces anyway.
 const POPULATE_STEP: u64 = 32 << 10;
 
-/// To find out whether a range is cached, one byte in each piece of this size is read: the kernel reads ahead further.
+/// To find out whether a range is cached, one byte in each piece of this size is read, because the kernel reads ahead
+/// further than that.
 const CACHED_STEP: usize = 64 << 10;
 
 /// The most that a worker reads with one system call: a non-preemptible kernel (PREEMPT_NONE) lets the loop's thread run
 /// only at the end of a call (`bench/NOTES.md`, "Which file reads go to a worker").
 const READ_PIECE: usize = 128 << 10;
 
-/// Reads from a regular file at `offset`, or at its current position: EAGAIN if the data is not in the page cache. Other
-/// kinds are read as by read(2) and pread(2). EINVAL for offsets above `i64::MAX`, as for negative ones.
+/// Reads from a regular file at `offset`, or at its current position: EAGAIN if the data is not in the page cache.
+/// Files of other kinds are read as read(2) and pread(2) read them. EINVAL for offsets above `i64::MAX`, as for
+/// negative ones.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -62,7 +65,8 @@ pub const fn start(_: Descriptor) -> Start {
     Start
 }
 
-/// Moves the current position back by what a transfer has read, so that the next one gets it.
+/// Moves the current position back by the number of bytes that a transfer has read, so that the next transfer gets
+/// them.
 pub fn put_back(descriptor: Descriptor, _: Start, count: usize) {
     _ = seek_by(descriptor, -(count as i64));
 }
@@ -88,8 +92,8 @@ pub fn is_cached(descriptor: Descriptor, offset: u64, length: usize) -> bool {
     true
 }
 
-/// Brings the range into the page cache and waits for it, by reading single bytes, which copies next to nothing. Asks the
-/// kernel for `ahead` bytes from `offset`, or for twice the range if that is more.
+/// Brings the range into the page cache and waits until it is there. Reads single bytes, so next to nothing is copied.
+/// Asks the kernel for `ahead` bytes from `offset`, or for twice the range if that is more.
 pub fn populate_page_cache(
     descriptor: Descriptor,
     offset: u64,

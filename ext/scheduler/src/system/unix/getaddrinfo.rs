@@ -15,7 +15,7 @@ pub fn getaddrinfo(
     hints: &Hints,
 ) -> Result<Vec<Address>, Unresolved> {
     let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: consists of numbers and pointers, for which zero means "not given".
+    // SAFETY: the struct consists of numbers and pointers, for which zero means "not given".
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     wanted.ai_family = hints.family;
     wanted.ai_socktype = hints.socktype;

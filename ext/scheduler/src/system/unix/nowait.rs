@@ -46,7 +46,7 @@ pub fn write(descriptor: Descriptor, bytes: &[u8], offset: Option<u64>) -> Resul
     Err(Errno::OPNOTSUPP)
 }
 
-/// Opens the terminal behind the descriptor again, non-blocking. `None` if it is no terminal.
+/// Opens the terminal behind the descriptor again, in non-blocking mode. `None` if the descriptor is no terminal.
 ///
 /// A terminal (the slave of a pseudo-terminal) that polls as writable may still block, because each line feed becomes two
 /// bytes on the way. Setting O_NONBLOCK on the descriptor itself would affect every process that shares the open file

@@ -1,4 +1,4 @@
-//! System call errors as C's numbers, which they already are here.
+//! System call errors as C's `errno` numbers. On Unix they already are such numbers.
 
 use std::io;
 

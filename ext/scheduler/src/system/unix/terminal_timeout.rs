@@ -26,15 +26,16 @@ fn limits(descriptor: Descriptor) -> Option<Limits> {
     })
 }
 
-/// Whether it is the master of a pseudo-terminal: on Linux, device 5, 2.
+/// Whether the descriptor is the master of a pseudo-terminal: on Linux, the device with major number 5 and minor number
+/// 2.
 fn is_master(descriptor: Descriptor) -> bool {
     let is_ptmx = |device| (rustix::fs::major(device), rustix::fs::minor(device)) == (5, 2);
     let stat = rustix::fs::fstat(descriptor);
     cfg!(target_os = "linux") && stat.is_ok_and(|stat| is_ptmx(stat.st_rdev))
 }
 
-/// How long read(2) waits for the first byte before it returns 0: VTIME, if VMIN is 0. poll(2) does not report that. `None`
-/// if it waits until the terminal is readable.
+/// How long read(2) waits for the first byte before it returns 0: VTIME, if VMIN is 0. poll(2) does not report the end
+/// of that time. `None` if read(2) waits until the terminal is readable.
 pub fn read_limit(descriptor: Descriptor) -> Option<Duration> {
     let limits = limits(descriptor)?;
     // With O_NONBLOCK it fails with EAGAIN instead of waiting.
@@ -42,15 +43,15 @@ pub fn read_limit(descriptor: Descriptor) -> Option<Duration> {
     (limits.least == 0 && !is_waited_for).then_some(limits.pause)
 }
 
-/// How long read(2) waits for another byte after `done` bytes: VTIME, while they are fewer than VMIN and than `room`.
-/// poll(2) reports the first byte. `None` if it returns.
+/// How long read(2) waits for another byte after `done` bytes: VTIME, while `done` is less than VMIN and than `room`.
+/// poll(2) reports the first byte. `None` if read(2) returns without waiting.
 pub fn pause_limit(descriptor: Descriptor, done: usize, room: usize) -> Option<Duration> {
     let limits = limits(descriptor)?;
     let is_over = limits.pause == Duration::ZERO || done >= limits.least.min(room);
     (!is_over && !is_nonblocking(descriptor)).then_some(limits.pause)
 }
 
-/// How many bytes a read of at most `room` gets without waiting for another one. The terminal is readable.
+/// How many bytes a read of at most `room` bytes gets without waiting for another byte. The terminal is readable.
 pub fn unpaused_size(descriptor: Descriptor, room: usize) -> usize {
     if pause_limit(descriptor, 0, room).is_none() {
         return room;

@@ -16,7 +16,8 @@ use crate::system::{
     terminal_timeout::{read_limit, unpaused_size},
 };
 
-/// Without blocking and without SIGPIPE. Apple has no flag for the latter, where Ruby's own handler ignores the signal.
+/// Without blocking and without SIGPIPE. Apple's systems have no flag against SIGPIPE; there Ruby's own handler ignores
+/// the signal.
 #[cfg(not(target_vendor = "apple"))]
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 #[cfg(target_vendor = "apple")]
@@ -25,7 +26,7 @@ const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 /// The most to copy before checking whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
 
-/// Which of the events the descriptor is ready for now: poll(2).
+/// Those of the events for which the descriptor is ready now, according to poll(2).
 pub fn poll_now(
     _: DescriptorKind,
     descriptor: Descriptor,
@@ -34,8 +35,8 @@ pub fn poll_now(
     reactor::poll_now(descriptor.polled(), interest)
 }
 
-/// Reads what is available: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from what never blocks.
-/// A read of 0 bytes waits for nothing: unlike recv(2), read(2) then consumes no datagram.
+/// Reads the available bytes: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from a descriptor
+/// that never blocks. A read of 0 bytes waits for nothing. It uses read(2), because recv(2) would consume a datagram.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -78,8 +79,8 @@ pub fn read(
     }
 }
 
-/// Writes what fits: a byte count, or EAGAIN if nothing fits; at most [`SLICE`] to what never blocks. A write of 0 bytes
-/// waits for nothing.
+/// Writes what fits: a byte count, or EAGAIN if nothing fits; at most [`SLICE`] to a descriptor that never blocks. A
+/// write of 0 bytes waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     if bytes.is_empty() {
         return Ok(rustix::io::write(descriptor, bytes)?);

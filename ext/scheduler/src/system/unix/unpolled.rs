@@ -11,16 +11,17 @@ use crate::system::{descriptor::Descriptor, errno::Errno};
 pub struct Wait(Infallible);
 
 impl Wait {
-    /// Creates a wait for what the core refused with this error. `None` for what is always ready.
+    /// Creates a wait for a descriptor that the core refused with this error. `None` for descriptors that are always
+    /// ready.
     ///
     /// # Errors
     ///
-    /// `refused`, if there is no other way to wait for it.
+    /// `refused`, if there is no other way to wait for the descriptor.
     pub fn new(_: Polled, _: Interest, refused: io::Error) -> io::Result<Option<Self>> {
         Err(refused)
     }
 
-    /// Blocks until it is ready or [`Wait::end`] is called. Returns what it is ready for.
+    /// Blocks until the descriptor is ready or [`Wait::end`] is called. Returns the events for which it is ready.
     pub fn block(&self) -> io::Result<Ready> {
         match self.0 {}
     }
@@ -41,8 +42,8 @@ impl Write {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error if
-    /// there were none.
+    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error
+    /// if no byte was written.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.0 {}
     }

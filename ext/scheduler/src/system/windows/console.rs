@@ -1,5 +1,5 @@
-//! Console input. A read of the console ends with a line, so a worker makes it. Input already read is kept here until a
-//! fiber takes it, so nothing is lost if the fiber that asked has ended. A process has one console.
+//! Console input. A read of the console blocks until a line is complete, so a worker makes it. Input already read is
+//! kept here until a fiber takes it, so nothing is lost if the fiber that asked has ended. A process has one console.
 #![allow(unsafe_code)]
 
 use std::{

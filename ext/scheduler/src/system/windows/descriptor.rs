@@ -45,7 +45,7 @@ impl Descriptor {
     }
 }
 
-/// Another handle to the same file, which it keeps open.
+/// Another handle to the same file. It keeps the file open.
 pub(super) fn duplicate(handle: HANDLE) -> io::Result<OwnedHandle> {
     // SAFETY: an open handle, during this call.
     unsafe { BorrowedHandle::borrow_raw(handle) }.try_clone_to_owned()
@@ -63,15 +63,15 @@ pub const unsafe fn close_unless_blocking(_: Descriptor) -> bool {
     false
 }
 
-/// 0, as if nothing were a regular file: only the C run-time knows how many bytes a range of the file becomes in a transfer
-/// (text mode), so no transfer may go past it.
+/// Returns 0, as if the descriptor were no regular file: in text mode only the C run-time knows how many bytes a range
+/// of the file becomes in a transfer, so no transfer may bypass the C run-time.
 pub const fn file_size(_: Descriptor) -> u64 {
     0
 }
 
 #[cfg(test)]
 impl Descriptor {
-    /// The handle does not belong to the descriptor, which is never closed.
+    /// The handle stays the file's: the descriptor is never closed.
     pub fn of(file: &impl std::os::windows::io::AsRawHandle) -> Self {
         Self::of_handle(file.as_raw_handle() as isize, libc::O_BINARY)
     }

@@ -34,8 +34,8 @@ use crate::system::{
 /// Windows takes offsets beyond this as negative.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// Whether a short count ends a transfer of a regular file. In text mode every line makes it short, and Ctrl-Z ends the
-/// file: Ruby, too, makes one call.
+/// Whether a short count ends a transfer of a regular file. It does, as in Ruby, which makes only one call: in text
+/// mode each line makes the count short, and Ctrl-Z ends the file.
 pub const SHORT_IS_END: bool = true;
 
 /// Reads at `offset`, or at the current position. EOPNOTSUPP for a [`DescriptorKind::File`]: a worker reads it as it would
@@ -108,8 +108,8 @@ pub(super) fn is_text(descriptor: Descriptor) -> bool {
     is_text
 }
 
-/// A transfer at an offset would move the position that other transfers use, so the file is opened again. If its sharing
-/// mode prevents that, the position is put back, as Ruby does.
+/// A transfer at an offset would move the position that other transfers use, so the file is opened again. If the file's
+/// sharing mode prevents that, the position is restored after the transfer, as in Ruby.
 fn at(
     descriptor: Descriptor,
     offset: u64,
@@ -149,7 +149,8 @@ fn reopened(handle: HANDLE) -> Option<File> {
     (handle != INVALID_HANDLE_VALUE).then(|| unsafe { OwnedHandle::from_raw_handle(handle) }.into())
 }
 
-/// The position when a transfer begins. In text mode a transfer's byte count differs from the file's.
+/// The file's position when a transfer begins. It is kept because in text mode a transfer's byte count differs from the
+/// number of bytes by which the position moves.
 #[derive(Clone, Copy, Debug)]
 pub struct Start(Option<u64>);
 
@@ -157,7 +158,7 @@ pub fn start(descriptor: Descriptor) -> Start {
     Start(seek_by(descriptor, 0).ok())
 }
 
-/// Moves the current position back to where a transfer began, so that the next one gets what it read.
+/// Moves the current position back to where a transfer began, so that the next transfer gets the same bytes.
 pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
     if let Start(Some(position)) = start {
         // SAFETY: takes no pointer.
@@ -167,8 +168,8 @@ pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
 
 /// Moves the current position and returns the new one.
 ///
-/// A mere query must not use SetFilePointerEx, which asks and then sets, and so would undo a worker's read in between; nor
-/// the C run-time's lseek, which forgets that the file ended at a Ctrl-Z.
+/// A mere query must not use SetFilePointerEx: it reads the position and then sets it, which would undo a worker's read
+/// in between. Nor may it use the C run-time's lseek, which forgets that the file ended at a Ctrl-Z.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     let handle = descriptor.handle()?;
     if distance != 0 {
@@ -179,12 +180,12 @@ pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     property(handle, FilePositionInformation).ok_or(Errno::INVAL)
 }
 
-/// Unknown: reads that would tell are left to workers.
+/// Returns true without knowing: the reads that could find out are left to workers.
 pub const fn is_cached(_: Descriptor, _offset: u64, _length: usize) -> bool {
     true
 }
 
-/// Does nothing: the read that follows does it.
+/// Does nothing: the read that follows fills the page cache.
 pub const fn populate_page_cache(
     _: Descriptor,
     _offset: u64,

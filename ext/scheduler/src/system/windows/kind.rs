@@ -19,7 +19,7 @@ use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 /// A bit that no handle has set.
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
-/// The kind of file behind the descriptor, and its handle, which no other file has while it is open.
+/// The kind of file behind the descriptor, and the file's handle. While it is open, no other file has the same handle.
 pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
     let handle = descriptor.handle().ok().map(|handle| handle as u64);
     (DescriptorKind::of(descriptor), handle)
@@ -51,8 +51,8 @@ impl DescriptorKind {
         }
     }
 
-    /// Like [`Descriptor::polled`], but with [`NO_SOCKET`] set if it is no socket. The core then refuses it without a call;
-    /// Wine would poll it.
+    /// Like [`Descriptor::polled`], but with [`NO_SOCKET`] set if the descriptor is no socket. The core then refuses it
+    /// without a system call, in which Wine would accept it.
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         match self {
             Self::StreamSocket | Self::OtherSocket => descriptor.polled(),

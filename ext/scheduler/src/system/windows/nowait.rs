@@ -23,8 +23,8 @@ use crate::system::{
 
 const RETURN: u8 = b'\r';
 
-/// Reads what is in a pipe: 0 if its other end is closed, EAGAIN if it is empty. (A process that shares this end could
-/// empty it in between; the read then blocks.)
+/// Reads the bytes that are in a pipe: 0 if the pipe's other end is closed, EAGAIN if the pipe is empty. (A process
+/// that shares this end could empty it in between; the read then blocks.)
 pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let pipe = descriptor.handle()?;
     let count = match peek(pipe, bytes) {
@@ -73,7 +73,7 @@ fn is_closed(pipe: HANDLE) -> bool {
     code >= 0 && answer.NamedPipeState == FILE_PIPE_CLOSING_STATE
 }
 
-/// Copies what is in a pipe without removing it.
+/// Copies the bytes in a pipe without removing them.
 pub(super) fn peek(pipe: HANDLE, bytes: &mut [u8]) -> io::Result<usize> {
     let (place, size) = (
         bytes.as_mut_ptr().cast(),

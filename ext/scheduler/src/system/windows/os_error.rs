@@ -1,4 +1,4 @@
-//! Errors of Windows and Winsock as C's numbers: those that Ruby maps them to (`rb_w32_map_errno`).
+//! Converts errors of Windows and Winsock to the `errno` numbers to which Ruby maps them (`rb_w32_map_errno`).
 
 use std::io;
 

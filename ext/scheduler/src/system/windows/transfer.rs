@@ -24,7 +24,7 @@ pub const SLICE: usize = 256 << 10;
 /// The maximum byte count of a Winsock call.
 const MAX_SIZE: usize = i32::MAX as usize;
 
-/// Which of the events the descriptor is ready for now.
+/// Those of the events for which the descriptor is ready now.
 pub fn poll_now(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -53,7 +53,7 @@ pub fn poll_now(
     })
 }
 
-/// Like [`reactor::poll_now`], but with urgent data, which that does not support on Windows.
+/// Like [`reactor::poll_now`], but also reports urgent data, which `poll_now` does not support on Windows.
 pub(super) fn select_now(
     socket: reactor::Descriptor,
     interest: Interest,
@@ -75,8 +75,8 @@ pub(super) fn select_now(
     Ok(Interest::from_bits(bits as u8))
 }
 
-/// Reads what is available: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from what never blocks.
-/// A read of 0 bytes waits for nothing.
+/// Reads the available bytes: a byte count, 0 at the end, EAGAIN if it would block; at most [`SLICE`] from a descriptor
+/// that never blocks. A read of 0 bytes waits for nothing.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -97,8 +97,8 @@ pub fn read(
 }
 
 /// Writes what fits: a byte count, or EAGAIN if nothing fits or only a worker can write
-/// ([`DescriptorKind::is_written_by_worker`]); at most [`SLICE`] to what never blocks. A write of 0 bytes waits for
-/// nothing.
+/// ([`DescriptorKind::is_written_by_worker`]); at most [`SLICE`] to a descriptor that never blocks. A write of 0 bytes
+/// waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => transmit(descriptor, bytes),
@@ -115,8 +115,9 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
 /// C has no number for this, so Ruby uses Winsock's.
 const SHUT_DOWN: Errno = Errno::new(WSAESHUTDOWN);
 
-/// Also returns 0 if the reading half is shut down, as on other systems: a read that was waiting learns of it in no other
-/// way. EMSGSIZE for a datagram larger than the buffer: its end is lost, as in Ruby's own transfers.
+/// Also returns 0 if the reading half is shut down, as on other systems: a waiting read learns of the shutdown in no
+/// other way. Fails with EMSGSIZE for a datagram larger than the buffer: the datagram's end is lost, as in Ruby's own
+/// transfers.
 fn receive(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
     // SAFETY: the memory of a slice of at least this size; any number may be passed.
@@ -138,7 +139,7 @@ fn transmit(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     })
 }
 
-/// Wine reports another error for what is no socket.
+/// For a descriptor that is no socket, Wine reports another error.
 fn socket_error(descriptor: Descriptor) -> Errno {
     match last() {
         Errno::OPNOTSUPP if !is_socket(descriptor) => Errno::NOTSOCK,

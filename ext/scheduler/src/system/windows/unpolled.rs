@@ -1,8 +1,8 @@
 //! Pipes, consoles and urgent data: the core cannot poll them, so a worker waits for them and writes to them.
 //!
-//! Ruby opens its pipes for overlapped transfers, so a zero-byte read ends when there is data. On any other pipe, a thread
-//! inside a call makes the next call wait, even one that queries its kind. So nobody waits in those: they are polled at
-//! intervals.
+//! Ruby opens its pipes for overlapped transfers, so a zero-byte read ends when there is data. On any other pipe, a
+//! thread inside a call makes the next call wait, even a call that only queries the pipe's kind. So no thread waits
+//! inside a call on such a pipe: it is polled at intervals.
 #![allow(unsafe_code)]
 
 use std::{
@@ -65,12 +65,12 @@ struct Pipe {
 }
 
 impl Wait {
-    /// Creates a wait for what the core refused with this error. `None` for what is always ready: files, and the writing
-    /// end of a pipe.
+    /// Creates a wait for a descriptor that the core refused with this error. `None` for descriptors that are always
+    /// ready: files, and the writing end of a pipe.
     ///
     /// # Errors
     ///
-    /// `refused`, if there is no other way to wait for it; `ERROR_INVALID_HANDLE` if it is closed.
+    /// `refused`, if there is no other way to wait for the descriptor; `ERROR_INVALID_HANDLE` if it is closed.
     pub fn new(polled: Polled, interest: Interest, refused: io::Error) -> io::Result<Option<Self>> {
         let (handle, is_known) = ((polled & !NO_SOCKET) as HANDLE, polled & NO_SOCKET != 0);
         // SAFETY: queries a property of a handle.
@@ -99,7 +99,7 @@ impl Wait {
         Ok(Some(Self { source, stop }))
     }
 
-    /// Blocks until it is ready or [`Wait::end`] is called. Returns what it is ready for.
+    /// Blocks until the descriptor is ready or [`Wait::end`] is called. Returns the events for which it is ready.
     pub fn block(&self) -> io::Result<Ready> {
         match &self.source {
             Source::Pipe(pipe) => self.block_for_pipe(pipe),
@@ -146,9 +146,9 @@ impl Wait {
         is_ready(handle, pause)
     }
 
-    /// Ends the current block, or the next one. When this returns, no handle to a pipe is left here. (Unless the pipe is
-    /// not overlapped and a worker is inside a call, which releases it by itself: while another process reads there, the
-    /// call does not return, and nothing ends it.)
+    /// Ends the current block, or the next one. When this returns, no handle to a pipe is left here, with one
+    /// exception: if the pipe is not overlapped and a worker is inside a call on it, the worker releases the handle
+    /// after the call. While another process reads there, the call does not return, and nothing ends it.
     pub fn end(&self) {
         self.stop.end();
         if let Source::Pipe(Pipe {
@@ -165,7 +165,8 @@ impl Wait {
     }
 }
 
-/// Whether a read would not block. Data that would block in text mode is left until more comes, or for a while.
+/// Whether a read would not block. Data on which a read would block in text mode is left until more comes, or for a
+/// while.
 fn is_ready(pipe: HANDLE, pause: u32) -> bool {
     match peek(pipe, &mut [0]) {
         Ok(0) => false,

@@ -46,8 +46,8 @@ impl Write {
         })
     }
 
-    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error if
-    /// there were none.
+    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error
+    /// if no byte was written.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.written() {
             (0, Err(error)) => Err(error.into()),
@@ -102,7 +102,7 @@ fn with_returns(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The number of original bytes that the first `count` of these stand for.
+/// The number of original bytes that the first `count` of these bytes stand for.
 fn without_returns(text: &[u8], count: usize) -> usize {
     let is_put_in = |place: &usize| text[*place..].starts_with(b"\r\n");
     count - (0..count).filter(is_put_in).count()
