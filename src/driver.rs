@@ -239,7 +239,7 @@ pub trait Driver: Send {
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
     /// Called when a descriptor, possibly registered, is about to be closed and has no waits left. The default does
-    /// nothing, which is right where closing ends the registration in the kernel.
+    /// nothing, and that is right where closing ends the registration in the kernel.
     fn note_close(&mut self, _descriptor: Descriptor) {}
 
     /// Replaces the contents of `events` with new events, waiting at most `timeout` for the first one (None: no limit;

@@ -113,14 +113,14 @@
 //! level-triggered: a direction that stays ready while no wait asks for it is reported twice, and then its registration
 //! ends.
 //!
-//! - Only sockets can be waited for. For named pipes mio reads ahead into its own buffers, so it would have to own the
-//!   handle and make all reads. Use the `Pool` for pipes, files and consoles.
+//! - Only sockets can be waited for. mio reads ahead from named pipes into its own buffers, so it would have to own the
+//!   pipe's handle and make all reads. Use the `Pool` for pipes, files and consoles.
 //! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports its
 //!   events ([`Wake::block`]).
 //! - Like thread sleeps, sleeps end on a tick of the system clock, 15.6 ms by default. Windows may end a wait up to one
 //!   tick early ("Wait Functions and Time-out Intervals"); the driver then keeps waiting. Finer timers would need
-//!   packets posted to the port (`NtAssociateWaitCompletionPacket`, used by Go since 1.23), which is undocumented, and
-//!   mio owns the port.
+//!   packets posted to the port by the undocumented `NtAssociateWaitCompletionPacket` (used by Go since 1.23), and mio
+//!   owns the port.
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code

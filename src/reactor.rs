@@ -301,8 +301,8 @@ impl Reactor {
     /// kernel, from other threads, from timers, from re-armed idle waits. So if a wait is answered in the same turn in
     /// which its timeout elapses, the answer comes first.
     ///
-    /// If another thread ended a sleep and no timer is due, only events from other threads are reported, which needs no
-    /// system call. The next call reports the kernel's events, and a sleep before that call does not block.
+    /// If another thread ended a sleep and no timer is due, only events from other threads are reported, and no system
+    /// call is made. The next call reports the kernel's events, and a sleep before that call does not block.
     ///
     /// # Errors
     ///

@@ -112,7 +112,8 @@ impl Timers {
         self.expire_late(now, events, |_| ());
     }
 
-    /// Like [`Timers::expire`], but also calls `on_late` with how long after its deadline each timer is reported.
+    /// Like [`Timers::expire`], but also calls `on_late` for each timer, with the time between its deadline and its
+    /// report.
     pub(crate) fn expire_late(
         &mut self,
         now: Instant,

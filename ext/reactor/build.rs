@@ -1,9 +1,10 @@
 //! On Windows: makes the linker resolve Windows functions to Windows' own.
 //!
-//! Ruby's DLL exports replacements under the same names (include/ruby/win32.h), and comes before the system libraries on
-//! the linker's command line. Its `Sleep` and `recv` need the GVL, which the standard library's threads do not hold.
+//! Ruby's DLL exports replacements under the same names (include/ruby/win32.h), and comes before the system libraries
+//! on the linker's command line. The DLL's `Sleep` and `recv` need the GVL, but the standard library's threads do not
+//! hold it.
 
-/// Symbols that Ruby's DLL exports, and ws2_32 or kernel32 too.
+/// Symbols that both Ruby's DLL and ws2_32 or kernel32 export.
 const SOCKETS: [&str; 17] = [
     "accept",
     "bind",

@@ -11,7 +11,7 @@ use crate::{event::Ready, interest::Interest};
 /// Returns which directions of `interest` the descriptor is ready for now: poll(2) with a zero timeout.
 ///
 /// None if it is ready for none. A hang-up or an error makes every direction of `interest` ready. On Windows the system
-/// call is `WSAPoll`, which does not support [`Interest::PRIORITY`].
+/// call is `WSAPoll`; it does not support [`Interest::PRIORITY`].
 ///
 /// # Errors
 ///

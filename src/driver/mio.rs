@@ -160,7 +160,7 @@ fn plain_ready_of(event: &mio::event::Event) -> Option<Ready> {
 /// The readiness that mio reports.
 ///
 /// With epoll, a hang-up (`EPOLLHUP`) means that both halves are closed. With kqueue, each event is for one filter:
-/// `EV_EOF` from the write filter means that a write will fail, which `WRITABLE` covers.
+/// `EV_EOF` from the write filter means that a write will fail; `WRITABLE` covers that.
 fn ready_of(event: &mio::event::Event) -> Ready {
     let mut ready = Ready::EMPTY;
     if event.is_readable() {

@@ -295,8 +295,8 @@ impl Shared {
         }
     }
 
-    /// Wakes an idle worker if a job may begin. Otherwise skips futex(2), which costs a system call even when no thread
-    /// waits.
+    /// Wakes an idle worker if a job may begin. Otherwise makes no wake-up call, because futex(2) costs a system call
+    /// even when no thread waits.
     fn wake_idle_worker(&self, state: MutexGuard<'_, State>) {
         let needed = state.idle > 0 && state.startable() > 0;
         drop(state);

@@ -70,8 +70,8 @@ impl Reactor {
 /// kernel (Windows).
 ///
 /// - If it is dropped without blocking, nothing is lost: events and wakes end the next sleep.
-/// - Use one at a time. With more, a wake ends the blocks of all, but once the first one is dropped, [`Handle::notify`]
-///   no longer ends the others; only [`Handle::wake`] does.
+/// - Use one at a time. With more, a wake ends the blocks of all sleeps, but once the first sleep is dropped,
+///   [`Handle::notify`] no longer ends the blocks of the others; only [`Handle::wake`] does.
 /// - It may outlive its reactor. A block in progress then lasts until [`Handle::wake`] or the timeout. A later block
 ///   does so too on Windows; on Unix it fails with `EBADF`, or sleeps on whatever file then has the descriptor's
 ///   number.

@@ -89,7 +89,7 @@ impl Selector {
             let Some((armed, rearms)) = self.idle_since(slot) else {
                 continue;
             };
-            // While the thread is awake for one wait, it also arms those due soon.
+            // While the thread is awake for one wait, it also arms the waits due soon.
             let enough = match rearms {
                 0 => interval(0),
                 _ => interval(rearms) * 3 / 4,

@@ -208,7 +208,7 @@ fn define_poller(class: RClass) -> Result<(), Error> {
     class.define_method("write", method!(poller::write, -1))
 }
 
-/// The version of the interface, which determines the argument order of io_read and io_write: 4 from Ruby 4.1 on (given by
+/// The version of the interface. It determines the argument order of io_read and io_write: 4 from Ruby 4.1 on (given by
 /// IO::Buffer::VERSION), 3 before.
 fn buffer_contract(ruby: &Ruby) -> u8 {
     let version = ruby

@@ -160,7 +160,7 @@ impl Sources {
         }
     }
 
-    /// Returns `ready` unchanged: mio reports exactly what is there.
+    /// Returns `ready` unchanged: mio reports exactly the readiness that the socket has.
     pub(super) fn refine(&self, _token: Token, ready: Ready) -> Ready {
         ready
     }

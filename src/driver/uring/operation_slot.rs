@@ -40,7 +40,7 @@ pub(super) struct OperationSlot {
     stage: Stage,
     token: Token,
     entry: squeue::Entry,
-    /// The kernel reads from or writes to its heap allocation, which does not move with the slot.
+    /// The kernel reads from or writes to the buffer's heap allocation, which does not move when the slot does.
     buffer: Vec<u8>,
 }
 

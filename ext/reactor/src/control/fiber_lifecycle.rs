@@ -109,8 +109,8 @@ impl HookScope<'_> {
         }
     }
 
-    /// Ends every watcher and kills every fiber of the scheduler. Parked ones unwind when they next run. A fiber that waits
-    /// for a parked Enumerator is killed through the VM, which delivers the kill there.
+    /// Ends every watcher and kills every fiber of the scheduler. Parked ones unwind when they next run. A fiber that
+    /// waits for a parked Enumerator is killed through the VM, which delivers the kill in the Enumerator.
     pub fn cancel(&self) -> Result<(), Error> {
         let scheduler = self.scheduler;
         self.forbid_own_fibers()?;

@@ -107,7 +107,7 @@ impl Scheduler {
 
     // --- its thread ----------------------------------------------------------------------------------------------
 
-    /// Whether the current thread may use it (ThreadError if not) in this process (false if not).
+    /// Whether the current thread may use the scheduler (ThreadError if not) in this process (false if not).
     pub fn check_thread(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
         self.affinity.check(ruby, this)
     }

@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Goes to the back of the ready queue. When fibers yield to one another, one of them polls in each round.
+    /// Queues the fiber at the back of the ready queue. When fibers yield to one another, one of them polls in each
+    /// round.
     #[inline(always)]
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         let polls =
@@ -19,7 +20,7 @@ impl Scheduler {
         self.run_queued(wait, polls)
     }
 
-    /// Goes behind all ready fibers and those that the next polls wake.
+    /// Queues the fiber behind all ready fibers, and behind the fibers that the next polls wake.
     pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
         let wait = self.state_mut().yield_low_priority(slot);
         self.run_queued(wait, true)
@@ -77,8 +78,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes a turn. In virtual time, where order matters more than the cost of a switch, even the polling fiber waits its
-    /// turn.
+    /// Makes a turn of the reactor. In virtual time, where order matters more than the cost of a switch, even the
+    /// polling fiber waits until it is next in the ready queue.
     fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.turn(slot, idle)?;
         let is_virtual = self.state().event_loop.is_virtual();
@@ -92,7 +93,7 @@ impl Scheduler {
 impl HookScope<'_> {
     /// Lets other fibers run if no fiber has waited for a whole time slice. Returns whether it did.
     ///
-    /// Call this before a transfer, when an exception loses nothing: what is pending for the fiber is raised here.
+    /// Call this before a transfer, when an exception loses no data: an exception pending for the fiber is raised here.
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
         if !self.scheduler.slice.is_check_due() {
             return Ok(false);

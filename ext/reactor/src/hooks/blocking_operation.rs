@@ -11,15 +11,16 @@ use crate::{
     },
 };
 
-/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and that another thread may run.
-/// Whether one does depends on the past cost of its caller's operations: see `Offload#run_by_cost`.
+/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and that another thread may
+/// run. Whether another thread runs it depends on the past cost of its caller's operations: see `Offload#run_by_cost`.
 ///
-/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker it
-/// would occupy the worker, but in the VM it waits through `io_wait`. If IO#close were interrupted before a worker began,
-/// the descriptor would stay open, because by then the VM has forgotten it.
+/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker
+/// it would occupy the worker meanwhile, but in the VM it waits through `io_wait`. If IO#close were interrupted before
+/// a worker began, the descriptor would stay open, because by then the VM has forgotten it.
 ///
-/// The value that leaves an operation to the VM must not reach Ruby code, which would crash. So `Offload#run_inline` runs
-/// operations that come through an override, and those whose caller is written in Ruby.
+/// The value by which this hook leaves an operation to the VM must not reach Ruby code, because the process would
+/// crash. So `Offload#run_inline` runs operations that come through an override, and those whose caller is written in
+/// Ruby.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,

@@ -1,5 +1,5 @@
-//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface, which determines the argument
-//! order.
+//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface. The version determines the
+//! order of the arguments.
 
 use magnus::{Error, Ruby, Value};
 

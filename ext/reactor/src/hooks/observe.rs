@@ -1,4 +1,4 @@
-//! Methods for observers of a scheduler: what each fiber waits for, which one is running, whether the loop makes
+//! Methods for observers of a scheduler: what each fiber waits for, which fiber is running, whether the loop makes
 //! progress, traces. Any thread that holds the GVL may call them, and none changes what fibers do. The methods for
 //! virtual time, for tests, are here too.
 
@@ -68,7 +68,8 @@ pub fn progress_count(this: Obj<Scheduler>) -> Option<u64> {
     this.state().progress_count()
 }
 
-/// `running_fiber`: the running fiber, as far as the scheduler switched to it; nil if the scheduler does not know it.
+/// `running_fiber`: the fiber to which the scheduler last switched; nil if the scheduler does not know the running
+/// fiber.
 pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     let running = this.state().running_fiber();
     running.map(Object::value)

@@ -36,7 +36,7 @@ impl Extent {
         }
     }
 
-    /// Checks the bounds first, as Ruby does, then that the memory has not been freed since the transfer began.
+    /// Checks the bounds first, in Ruby's order, and then that the memory has not been freed since the transfer began.
     fn check(&self, size: usize) -> Result<(), Error> {
         let before = self.size.replace(size);
         if self.end > size || before > size {
@@ -130,8 +130,8 @@ impl Extent {
     }
 
     /// Locks the buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is
-    /// already locked: the VM's own buffers are, and so is one that another transfer uses. Call this before another fiber
-    /// runs.
+    /// already locked: the VM's own buffers are locked, and so is a buffer that another transfer uses. Call this before
+    /// another fiber runs.
     ///
     /// A read-only buffer is not locked, so that [`Extent::with_writable`] refuses it: a locked slice of a frozen buffer
     /// cannot be told from a buffer of the VM.

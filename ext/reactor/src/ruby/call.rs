@@ -10,8 +10,8 @@ use rb_sys::VALUE;
 
 /// Calls a method, private ones included.
 ///
-/// A hook may hold an [`Error`] meanwhile: what the VM stores beside its tag (`rb_errinfo`) is restored after the call,
-/// even if the Ruby code rescues something, which clears it.
+/// A hook may hold an [`Error`] meanwhile: the object that the VM stores beside the error's tag (`rb_errinfo`) is
+/// restored after the call, because the VM clears it when the Ruby code rescues an exception.
 pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     unsafe extern "C" fn nothing(_: VALUE) -> VALUE {
         rb_sys::Qnil as VALUE

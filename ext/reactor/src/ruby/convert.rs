@@ -37,7 +37,8 @@ pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
     f64::try_convert(value).map(lenient).map(Some)
 }
 
-/// Like [`lenient_timeout`], for Timeout.timeout, which adds the limit to a Float: non-numbers must have `coerce`.
+/// Like [`lenient_timeout`], for the limit of Timeout.timeout. Ruby adds that limit to a Float, so non-numbers must
+/// have `coerce`.
 pub fn added_timeout(value: Value) -> Result<Option<Duration>, Error> {
     if is_simple(value) {
         return lenient_timeout(value);

@@ -53,7 +53,7 @@ pub fn is_blocking() -> bool {
     unsafe { rb_sys::rb_fiber_scheduler_current() == rb_sys::Qnil as VALUE }
 }
 
-/// Switches to a new fiber. In a blocking fiber the scheduler's starter makes the switch, which may fail.
+/// Switches to a new fiber. In a blocking fiber the scheduler's starter makes the switch; that may fail.
 pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     match is_blocking() {
         true => start_for_blocking(scheduler, fiber, arguments),

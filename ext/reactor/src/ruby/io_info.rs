@@ -58,7 +58,7 @@ impl IoInfo {
         self.kind == DescriptorKind::File || self.kind.never_blocks()
     }
 
-    /// The number by which the state knows it; 0 for a frozen IO, which has none.
+    /// The number by which the state knows the IO; 0 for a frozen IO, because that has none.
     pub fn io_number(&self) -> u64 {
         self.owner_id.0
     }
@@ -143,7 +143,7 @@ fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>)
     (pack(io_number, is_socket(io.value()), kind), inode)
 }
 
-/// The io number, one bit for Ruby's socket classes, and three for the kind, packed in one number, which the IO stores.
+/// The number that the IO stores: its io number, one bit for Ruby's socket classes, and three bits for the kind.
 fn pack(io_number: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
     io_number << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
 }

@@ -55,7 +55,7 @@ fn entry_or_new(descriptor: Descriptor) -> Option<&'static Entry> {
     page.get(index % PAGE)
 }
 
-/// The entry of this IO object, which has this descriptor.
+/// The entry of this IO object. The object has this descriptor.
 fn own(io: Value, descriptor: Descriptor) -> Option<&'static Entry> {
     if !may_have(io) {
         return None;
@@ -63,7 +63,7 @@ fn own(io: Value, descriptor: Descriptor) -> Option<&'static Entry> {
     entry(descriptor).filter(|entry| entry.object.load(Ordering::Relaxed) == io.as_raw())
 }
 
-/// The number of this IO object, which has this descriptor.
+/// The number of this IO object. The object has this descriptor.
 pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }

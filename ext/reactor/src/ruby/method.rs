@@ -7,7 +7,8 @@ use rb_sys::VALUE;
 
 use crate::ruby::panics;
 
-/// A receiver. magnus' own conversion to [`Obj`] checks the type inside a protection, which takes some 300 instructions.
+/// A receiver. magnus' own conversion to [`Obj`] checks the type inside a protection, and so takes some 300
+/// instructions more.
 pub struct Receiver<T: TypedData>(pub Obj<T>);
 
 impl<T: TypedData> TryConvert for Receiver<T> {

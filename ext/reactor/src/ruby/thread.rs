@@ -170,7 +170,7 @@ pub fn yield_gvl() -> Result<(), Error> {
     protected(|| unsafe { rb_sys::rb_thread_schedule() })
 }
 
-/// A mutex for [`runs_in_handler`], which is never held.
+/// A mutex for [`runs_in_handler`]. It is never held.
 pub fn new_mutex() -> Result<ObjectRef, Error> {
     // SAFETY: no arguments; raises if memory runs out.
     let mutex = protect(|| unsafe { rb_sys::rb_mutex_new() })?;
@@ -178,8 +178,8 @@ pub fn new_mutex() -> Result<ObjectRef, Error> {
     Ok(unsafe { ObjectRef::from_address(mutex as usize) })
 }
 
-/// Whether the running code must not lock a mutex: it is a trap handler, or a deferred finalizer, which the VM calls in the
-/// middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
+/// Whether the running code must not lock a mutex: it is a trap handler, or a deferred finalizer that the VM calls in
+/// the middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
 pub fn runs_in_handler(mutex: ObjectRef) -> bool {
     let locked = protect(|| {
         // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.

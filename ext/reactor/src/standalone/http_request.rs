@@ -141,7 +141,7 @@ fn only<'a>(headers: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, Refu
     }
 }
 
-/// The authority of an absolute target, which overrides Host (RFC 9112, 3.2.2), and the path with the query.
+/// The authority of an absolute target, and the path with the query. The authority overrides Host (RFC 9112, 3.2.2).
 fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &'a str), Refusal> {
     if method == "CONNECT" {
         return Err(NOT_IMPLEMENTED);

@@ -130,7 +130,7 @@ pub fn wait(
     let watched = IoInfo::new(io)?;
     let begun = {
         let mut event_loop = this.event_loop.borrow_mut();
-        event_loop.reactor()?; // before a place is taken, which nothing would release
+        event_loop.reactor()?; // first: nothing would release the place taken below
         let token = event_loop.waits.insert(None);
         let begun = event_loop.begin(watch(&watched, interest), token);
         if let (Ok(Some(wait)), Some(place)) = (&begun, event_loop.waits.get_mut(token)) {
@@ -177,7 +177,7 @@ pub fn poll(this: Obj<Poller>, duration: Value) -> Result<Vec<u64>, Error> {
     };
     without_gvl(&sleep, &handle);
     drop(sleep);
-    check_interrupts()?; // before the events are taken, which would be lost if this raises
+    check_interrupts()?; // first: events taken before would be lost if this raises
     collect(this)
 }
 

@@ -4,7 +4,8 @@
 //! A worker reads up to 256 KiB into its own memory, and the fiber copies the bytes from there. If the fiber was
 //! interrupted meanwhile, the bytes are put back by moving the file's offset. Larger reads go straight into the buffer,
 //! which the fiber keeps until the worker is done, so several workers copy in parallel. If the driver supports reads
-//! (io_uring), it instead brings small ones into the page cache, which takes less CPU than a worker.
+//! (io_uring), the driver instead brings the ranges of small reads into the page cache, which takes less CPU than a
+//! worker.
 //!
 //! A worker writes a copy. An interrupted fiber waits until a write in progress has ended, as it would in write(2) itself:
 //! no worker ever writes late.
@@ -34,7 +35,7 @@ use crate::{
     wait::work::{carry_out, on_pool},
 };
 
-/// The most that a worker transfers at once, which may then be copied while holding the GVL.
+/// The most bytes that a worker transfers at once. They may then be copied while holding the GVL.
 const PIECE: usize = 1 << 20;
 
 /// Writes up to this size that the kernel cannot guarantee to finish at once are still made directly, as long as direct
@@ -258,7 +259,7 @@ impl FileTransfer<'_> {
         Ok(Some(self.ended(answer, wanted, room)))
     }
 
-    /// Makes a worker read into its own memory, which the fiber copies.
+    /// Makes a worker read into its own memory, from which the fiber then copies.
     fn read_copy(&mut self, room: usize) -> Result<Step, Error> {
         let (descriptor, position) = (self.io.descriptor, self.position());
         let wanted = room.min(PIECE);

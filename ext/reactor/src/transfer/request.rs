@@ -41,7 +41,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// Up to version 3 of the interface, `numbers` are the length and the offset in the buffer, and the length is the
-    /// minimum. From version 4 on (Ruby 4.1), they are the offset and the length, which is the maximum.
+    /// minimum. From version 4 on (Ruby 4.1), they are the offset and the length, and the length is the maximum.
     pub fn new(
         direction: Direction,
         version: u8,

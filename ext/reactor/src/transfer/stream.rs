@@ -75,8 +75,8 @@ fn io_of(transfer: &Transfer) -> Result<IoInfo, Error> {
     })
 }
 
-/// The usual case, which needs no wait and so no fiber record: one system call. Returns the hook's result if that was
-/// enough.
+/// The usual case: one system call, without a wait and so without a fiber record. Returns the hook's result if that
+/// call was enough.
 fn try_fast_path(
     ruby: &Ruby,
     this: Obj<Scheduler>,

@@ -16,7 +16,7 @@ pub type ProxyRaise = [ObjectRef; 2];
 
 #[derive(Debug, Default)]
 pub struct Control {
-    /// The running fiber, as far as the scheduler switched to it.
+    /// The running fiber, as far as the scheduler knows: the fiber to which it last switched.
     pub running: Option<Slot>,
     /// If the scheduler did not create the running fiber: the fiber for which it runs, or ran last.
     pub resumer: Option<FiberId>,
@@ -77,7 +77,7 @@ impl Control {
         self.fatal_error.is_some() || self.has_interrupts_for_root
     }
 
-    /// Takes what is pending for the root fiber, if `slot` is the root fiber.
+    /// Takes the exception or the interrupts pending for the root fiber, if `slot` is the root fiber.
     pub fn take_pending_for_root(&mut self, slot: Slot, is_scheduled: bool) -> Option<Pending> {
         let is_root = self.root.is_none_or(|root| root == slot);
         if !is_root || is_scheduled {
@@ -89,7 +89,8 @@ impl Control {
         std::mem::take(&mut self.has_interrupts_for_root).then_some(Pending::Interrupts)
     }
 
-    /// Since when the fiber has only started other fibers, without a wait; `None` if this is the first.
+    /// Since when the fiber has only started other fibers, without a wait; `None` if it has started none since its last
+    /// wait.
     pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
         let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
         streak.map(|(_, since)| since)

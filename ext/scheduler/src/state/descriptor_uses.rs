@@ -83,7 +83,8 @@ impl DescriptorUses {
 
 impl State {
     /// Wakes the fibers that may now close a descriptor, because it is no longer in use or the scheduler was closed.
-    /// Returns a queue to push to for the same reason; call this until it returns `None`.
+    /// Threads that may do so are woken by the caller: returns the queue of one of them, to push to; call this until it
+    /// returns `None`.
     pub fn release_closers(&mut self) -> Option<ObjectRef> {
         loop {
             match self.uses.take_closer(self.event_loop.is_closed)? {

@@ -124,8 +124,8 @@ impl EventLoop {
 
     // --- timers --------------------------------------------------------------------------------------------------
 
-    /// The deadline `limit` from now on the timers' clock. `None` without a limit, and for [`Duration::MAX`], which never
-    /// comes.
+    /// The deadline `limit` from now on the timers' clock. `None` without a limit, and for [`Duration::MAX`], because
+    /// that deadline never comes.
     pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
         let limit = limit.filter(|limit| *limit != Duration::MAX)?;
         Some(self.reactor.as_ref()?.deadline(limit))
@@ -199,7 +199,8 @@ impl State {
     }
 
     /// How long to wait for outside events before the clock advances. `None` if it must not: time is real, the clock is
-    /// held, there is no timer, a fiber can run, or a fiber waits for work in this process, which will end by itself.
+    /// held, there is no timer, a fiber can run, or a fiber waits for work in this process, because that will end by
+    /// itself.
     pub fn settle_before_advance(&self) -> Option<Duration> {
         let time = self.event_loop.virtual_time.as_ref()?;
         let advances = time.holds == 0

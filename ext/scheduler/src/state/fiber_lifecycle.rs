@@ -228,7 +228,8 @@ impl State {
         self.fibers.end_wait(start.turn);
     }
 
-    /// Since when the fiber has only started other fibers, without a wait; `None` if this is the first.
+    /// Since when the fiber has only started other fibers, without a wait; `None` if it has started none since its last
+    /// wait.
     pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
         let token = self.fibers.wait_token(slot);
         self.control.take_spawn_streak(token)

@@ -33,7 +33,7 @@ impl State {
         self.fibers.take_status(slot)
     }
 
-    /// Takes what is pending for a fiber that was queued without a wait.
+    /// Takes the exception or kill pending for a fiber that was queued without a wait.
     pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
         match self.take_pending_for_root(slot) {
             Some(pending) => Some(pending),

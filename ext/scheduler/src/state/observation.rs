@@ -153,7 +153,7 @@ impl State {
         (!is_idle).then(|| counters.fibers + counters.parks + counters.switches + counters.turns)
     }
 
-    /// The running fiber, as far as the scheduler switched to it; `None` if it does not know the fiber.
+    /// The fiber to which the scheduler last switched; `None` if the scheduler does not know the running fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.control.running?;
         Some(self.fibers.get(running)?.fiber)

@@ -1,4 +1,4 @@
-//! A slab whose tokens never find a later record in the same place.
+//! A slab of records. A record's token never finds a later record in the same place.
 
 use reactor::Token;
 

@@ -1,9 +1,9 @@
 //! A fiber's strand: what surrounds its innermost wait, innermost last. `fiber_table/strands.rs` moves the entries.
 //!
-//! A trap handler, or a finalizer run by the VM, may run during a fiber's wait and itself wait. The wait around it is then
-//! *covered*: it moves to the strand, and whatever arrives for it (readiness, a timer, an `unblock`, an exception) is
-//! recorded there. It becomes the innermost wait again when the handler's own has ended. Timeout blocks are in the strand
-//! too, which shows which waits they surround; and so are the fibers that run for this one.
+//! A trap handler, or a finalizer run by the VM, may run during a fiber's wait and itself wait. The wait around it is
+//! then *covered*: it moves to the strand, and whatever arrives for it (readiness, a timer, an `unblock`, an exception)
+//! is recorded there. It becomes the innermost wait again when the handler's own has ended. Timeout blocks are in the
+//! strand too, and their position shows which waits they surround. The fibers that run for this one are in it as well.
 //!
 //! | what happens                          | strand                                  | innermost wait                  | besides |
 //! |---------------------------------------|-----------------------------------------|---------------------------------|---------|
@@ -64,7 +64,7 @@ pub type TimeoutError = (ObjectRef, ObjectRef);
 /// The block of a timeout.
 #[derive(Debug)]
 pub struct Timeout {
-    /// From the same counter as the fiber's wait numbers.
+    /// Taken from the same counter as the fiber's wait numbers.
     pub number: u32,
     pub raise: TimeoutError,
     pub timer: Option<TimerId>,

@@ -252,7 +252,8 @@ impl State {
         sleeps.then_some((root, self.fibers.get(root)?.fiber))
     }
 
-    /// Whether only an `unblock` can wake a fiber. The kernel may also make a watcher due, whose fiber may wake any other.
+    /// Whether only an `unblock` can wake a fiber. If there is a watcher, this is false: the kernel may make the
+    /// watcher due, and its fiber may wake any other fiber.
     fn only_unblock_helps(&self) -> bool {
         self.fibers.all_wait_for_unblock_only() && self.watchers.is_empty()
     }

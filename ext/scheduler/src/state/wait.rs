@@ -37,7 +37,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// A wait not begun by a hook, which an `unblock` ends.
+    /// A wait that was not begun by a hook, and that an `unblock` ends.
     pub const ANY_UNBLOCK: Self = Self::Block {
         blocker: 0,
         sleeps: false,

@@ -10,8 +10,8 @@ pub enum DescriptorKind {
     StreamSocket,
     /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,
-    /// A pipe or FIFO: preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise. A short count means drained, except in
-    /// packet mode (O_DIRECT in pipe(2)), which only the writing end can query.
+    /// A pipe or FIFO: preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise. A short count means drained,
+    /// except in packet mode (O_DIRECT in pipe(2)). Only the writing end can query that mode.
     Pipe,
     /// read(2) and write(2) on a memory device (null, zero, full, random).
     NeverBlocks,

@@ -28,7 +28,7 @@ impl FiberTable {
         self.waiting_for_unblock_only -= usize::from(is_counted);
     }
 
-    /// The innermost wait or timeout has ended, so what it covered continues.
+    /// The innermost wait or timeout has ended, so the wait or code that it covered continues.
     #[cold]
     pub(super) fn uncover(&mut self, slot: Slot) {
         let record = &mut self[slot];
@@ -47,8 +47,8 @@ impl FiberTable {
         }
     }
 
-    /// A trap handler or finalizer runs in the middle of the fiber's code. Timeouts around that code are not raised in the
-    /// handler's wait, which has begun or is about to.
+    /// A trap handler or finalizer runs in the middle of the fiber's code. Timeouts around that code are not raised in
+    /// the handler's wait, whether it has begun or is about to begin.
     pub fn cover_code(&mut self, slot: Slot) {
         self[slot].push_entry(StrandEntry::Code);
     }
@@ -178,7 +178,7 @@ impl FiberTable {
         record.wait.is_parked() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
     }
 
-    /// Takes what the fiber's outermost expired timeout raises.
+    /// Takes the exception that the fiber's outermost expired timeout raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
         let (holder, place) = self.due_timeout(slot)?;
         let StrandEntry::Timeout(timeout) = &mut self[holder].entries_mut()[place] else {

@@ -28,7 +28,7 @@ impl Descriptor {
         self.0
     }
 
-    /// The core's name for it.
+    /// The number by which the core knows it.
     pub const fn polled(self) -> reactor::Descriptor {
         self.0
     }

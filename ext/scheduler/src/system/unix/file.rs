@@ -41,7 +41,8 @@ pub fn read(
     }
 }
 
-/// Writes to a regular file in the same way: EAGAIN if it might take long.
+/// Writes to a regular file at `offset`, or at its current position: EAGAIN if the write might take long. For other
+/// kinds of files and for invalid offsets see [`read`].
 pub fn write(
     kind: DescriptorKind,
     descriptor: Descriptor,

@@ -8,8 +8,8 @@ use rustix::{
 pub use crate::system::descriptor_kind::DescriptorKind;
 use crate::system::{descriptor::Descriptor, nowait};
 
-/// The kind of file behind the descriptor, and its inode number, which is hardly ever shared with another socket, pipe or
-/// named file.
+/// The kind of file behind the descriptor, and the file's inode number. Another socket, pipe or named file hardly ever
+/// has the same number.
 pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
     // The kind is kept for the IO. It must not depend on a shortage of memory, so the call is retried once.
     let stat = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor));
@@ -60,8 +60,8 @@ fn is_stream_of_bytes(socket: Descriptor) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
-/// Whether it is one of Linux's devices null, zero, full, random and urandom: major 1 with these minors. Others of this
-/// major may wait: kmsg (11) for the kernel's next message.
+/// Whether it is one of Linux's devices null, zero, full, random and urandom: major number 1, with these minor numbers.
+/// Other devices with this major number may wait: kmsg (11) for the kernel's next message.
 fn never_waits(device: Dev) -> bool {
     const MINORS: [u32; 5] = [3, 5, 7, 8, 9];
     cfg!(target_os = "linux") && major(device) == 1 && MINORS.contains(&minor(device))

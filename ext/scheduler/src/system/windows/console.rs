@@ -37,7 +37,7 @@ pub fn has_input() -> bool {
     !input().is_idle()
 }
 
-/// Takes what a worker has read: 0 at the end, EAGAIN if there is nothing.
+/// Takes the input that a worker has read: 0 at the end, EAGAIN if there is none.
 pub fn take(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     descriptor.handle()?;
     let mut input = input();

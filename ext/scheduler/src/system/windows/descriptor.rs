@@ -31,9 +31,11 @@ impl Descriptor {
         self.0
     }
 
-    /// The core's name for it: the socket, or the handle of another file, which the core refuses.
+    /// The number by which the core knows it: the socket, or the handle of a file of another kind. The core refuses
+    /// such a handle.
     pub fn polled(self) -> reactor::Descriptor {
-        // SAFETY: any number may be passed. For an invalid one the C run-time calls Ruby's handler, which returns.
+        // SAFETY: any number may be passed. For an invalid number the C run-time calls Ruby's handler, and the handler
+        // returns.
         unsafe { libc::get_osfhandle(self.0) as reactor::Descriptor }
     }
 

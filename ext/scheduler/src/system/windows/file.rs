@@ -53,7 +53,7 @@ pub fn read(
     }
 }
 
-/// Writes in the same way.
+/// Writes at `offset`, or at the current position, with the same errors as the read.
 pub fn write(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -67,7 +67,7 @@ pub fn write(
     }
 }
 
-/// Reads at the current position, as Ruby does.
+/// Reads at the current position through the C run-time, as in Ruby.
 pub(super) fn read_here(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     descriptor.handle()?;
     let size = bytes.len().min(i32::MAX as usize) as u32;
@@ -76,7 +76,7 @@ pub(super) fn read_here(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usiz
     usize::try_from(count).map_err(|_| of_transfer(io::Error::last_os_error()))
 }
 
-/// Writes at the current position, as Ruby does.
+/// Writes at the current position through the C run-time, as in Ruby.
 pub(super) fn write_here(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     descriptor.handle()?;
     let size = bytes.len().min(i32::MAX as usize) as u32;

@@ -1,4 +1,4 @@
-//! Calls that do not block: a pipe is first asked what is in it.
+//! Calls that do not block: they first query which bytes a pipe holds.
 #![allow(unsafe_code)]
 
 use std::{io, ptr};

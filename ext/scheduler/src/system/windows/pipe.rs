@@ -47,7 +47,7 @@ pub fn pipe(is_overlapped: bool) -> (File, File) {
     }
 }
 
-/// As `IO#read_nonblock` does with a pipe.
+/// Sets the pipe to the mode that `IO#read_nonblock` sets.
 pub fn never_block(end: &File) {
     // SAFETY: an open pipe, and a number that outlives the call.
     let is_set = unsafe {

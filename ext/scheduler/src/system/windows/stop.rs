@@ -46,7 +46,7 @@ impl Stop {
     pub fn end(&self) {
         // SAFETY: one of our events.
         unsafe { SetEvent(self.event.as_raw_handle()) };
-        // The thread may be about to begin its call, which cannot be cancelled yet.
+        // The thread may be about to begin its call. Until it has begun, the call cannot be cancelled.
         loop {
             match &*self.caller() {
                 // SAFETY: a thread handle, which stays open while it is stored there.

@@ -51,7 +51,7 @@ pub struct Wait {
 enum Source {
     Pipe(Pipe),
     Console(OwnedHandle),
-    /// For urgent data, which only select(2) reports, and for whatever else was requested.
+    /// For urgent data, which only select(2) reports, and for the other requested events.
     Socket(Polled, Interest),
     /// For urgent data on something that never has any.
     Never,
