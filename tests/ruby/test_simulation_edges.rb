@@ -114,7 +114,8 @@ class TestSimulationEdges < SimulationTest
       told = assert_raises(error.class) { simulate(17, &program) }
       assert_match(/\A#{Regexp.escape(error.message)}\n\(simulated with seed: 17\)\n/, told.message)
       assert_match(/test_simulation_edges\.rb/, told.backtrace.first) unless error.frozen?
-      assert_match(/\(simulated with seed: 17, yields: 0, faults: 0\)/, assert_raises(error.class) { explore(runs: 1, seed: 17, &program) }.message)
+      explored = assert_raises(error.class) { explore(runs: 1, seed: 17, &program) }
+      assert_match(/\(simulated with seed: 17, yields: 0, faults: 0\)/, explored.message)
     end
   end
 
@@ -124,8 +125,8 @@ class TestSimulationEdges < SimulationTest
 
   def test_wrong_arguments_are_refused_before_anything_is_opened
     wrong = [
-      { seed: nil }, { seed: -5 }, { seed: 1.7 }, { seed: "3" }, { until: -1 }, { until: Float::NAN }, { at: nil }, { at: Float::NAN }, { at: 1i },
-      { yields: "abc" }, { yields: -1 }, { faults: Float::NAN }, { allow: :threads }, { allow: nil }, { allow: ["threads"] }, { other: 1 },
+      { seed: nil }, { seed: -5 }, { seed: 1.7 }, { seed: "3" }, { until: -1 }, { until: Float::NAN }, { at: nil }, { at: Float::NAN },
+      { at: 1i }, { yields: "abc" }, { yields: -1 }, { faults: Float::NAN }, { allow: :threads }, { allow: nil }, { allow: ["threads"] }, { other: 1 },
       { backend: :none }
     ]
     before = descriptors
@@ -145,7 +146,8 @@ class TestSimulationEdges < SimulationTest
 
   def test_wrong_arguments_of_a_world
     wrong = [
-      -> { _1.link("srv", "nobody") }, -> { _1.link("nobody") }, -> { _1.link("srv", "srv") }, -> { _1.link(nil) }, -> { _1.partition("srv", "srv") },
+      -> { _1.link("srv", "nobody") }, -> { _1.link("nobody") }, -> { _1.link("srv", "srv") }, -> { _1.link(nil) },
+      -> { _1.partition("srv", "srv") },
       -> { _1.host(:bank) { nil } }, -> { _1.host("localhost") { nil } }, -> { _1.host("10.0.0.1") { nil } }, -> { _1.host(nil) { nil } },
       -> { _1.host("") { nil } }, -> { _1.check }, -> { _1.at(1) }, -> { _1.at("1") { nil } }, -> { _1.at(nil) { nil } },
       -> { _1.at(Float::NAN) { nil } }, -> { _1.link(latency: Float::INFINITY) }, -> { _1.link(latency: 1i) }, -> { _1.link(drop: 0..1) },
