@@ -126,8 +126,8 @@ class TestSimulationEdges < SimulationTest
   def test_wrong_arguments_are_refused_before_anything_is_opened
     wrong = [
       { seed: nil }, { seed: -5 }, { seed: 1.7 }, { seed: "3" }, { until: -1 }, { until: Float::NAN }, { at: nil }, { at: Float::NAN },
-      { at: 1i }, { yields: "abc" }, { yields: -1 }, { faults: Float::NAN }, { allow: :threads }, { allow: nil }, { allow: ["threads"] }, { other: 1 },
-      { backend: :none }
+      { at: 1i }, { yields: "abc" }, { yields: -1 }, { faults: Float::NAN }, { allow: :threads }, { allow: nil }, { allow: ["threads"] },
+      { other: 1 }, { backend: :none }
     ]
     before = descriptors
     run_plain do
