@@ -43,12 +43,12 @@ impl TimeoutBlock {
 }
 
 impl Drop for TimeoutBlock {
-    /// Any thread may run this, during a garbage collection. A forked child may have no thread to release the handle's
-    /// lock, and no fiber turns its reactor.
+    /// Any thread may run this, during a garbage collection. Does nothing in a forked child: it may have no thread to
+    /// release the handle's lock, and no fiber turns its reactor.
     fn drop(&mut self) {
         if !self.ended.get() && self.forks == fork_generation() {
             if let Some(handle) = self.handle.upgrade() {
-                _ = handle.notify(self.token); // an error means that waking the loop failed; it finds the token later
+                _ = handle.notify(self.token); // an error means that waking the loop failed; the loop finds the token later
             }
         }
     }

@@ -22,8 +22,8 @@ pub struct HookScope<'a> {
 }
 
 impl<'a> HookScope<'a> {
-    /// Begins a hook in the current fiber. `None` in a forked child of the scheduler's process: do what Ruby does without a
-    /// scheduler. ThreadError in another thread, RuntimeError once closed.
+    /// Begins a hook in the current fiber. `None` in a forked child of the scheduler's process: the caller then does
+    /// what Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
     #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
         let is_in_use = this.affinity.is_in_use();

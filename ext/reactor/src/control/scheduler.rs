@@ -85,7 +85,7 @@ impl Scheduler {
         let mut finish = Some(self.state_mut().close());
         blocking_call(|| finish.take().map(|finish| finish()));
         if let Some(finish) = finish {
-            finish(); // an interrupt is pending, so it was not called
+            finish(); // an interrupt is pending, so `blocking_call` did not call it
         }
         self.push_to_closers();
     }

@@ -92,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// Checks whether the fiber was killed while it waited for another fiber, for example an Enumerator's. The VM then
-    /// raised the kill outside a hook. Switching to an empty fiber and back makes the VM raise it here.
+    /// Checks whether the fiber was killed while it waited for another fiber, for example an Enumerator's. If so, the
+    /// VM raised the kill outside a hook. Switching to an empty fiber and back makes the VM raise the kill here.
     fn find_kill(&self, slot: Slot) -> Result<(), Error> {
         match switch_to_empty_fiber() {
             Err(error) if is_kill(&error) => {

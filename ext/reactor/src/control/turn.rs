@@ -73,8 +73,9 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Raises what Ruby raises when every thread waits for another one, if all fibers wait for an `unblock` without a time
-    /// limit and `deadlock_message` (in Ruby) finds no thread that could send it.
+    /// Checks for a deadlock: all fibers wait for an `unblock` without a time limit, and `deadlock_message` (in Ruby)
+    /// finds no thread that could send one. If so, raises the error that Ruby raises when every thread waits for
+    /// another one.
     fn check_deadlock(&self) -> Result<(), Error> {
         if !self.state().may_be_deadlocked() {
             return Ok(());
@@ -90,8 +91,8 @@ impl Scheduler {
         }
     }
 
-    /// Before a sleep in virtual time: how long outside events have to wake a fiber before the clock advances to the next
-    /// timer. `None` if it will not advance.
+    /// Before a sleep in virtual time: how long outside events have to wake a fiber before the clock advances to the
+    /// next timer. `None` if the clock will not advance.
     fn settle_until(&self) -> Result<Option<Instant>, Error> {
         let settle = self.state().settle_before_advance();
         let Some(settle) = settle else {
@@ -104,8 +105,9 @@ impl Scheduler {
         Ok(Some(Instant::now() + settle))
     }
 
-    /// A fiber created in a trap handler never runs trap handlers, even after that handler has ended. If it slept, signals
-    /// would wait until another fiber runs. So the root fiber gets control and sleeps instead. Returns whether it did.
+    /// A fiber created in a trap handler never runs trap handlers, even after that handler has ended. If such a fiber
+    /// slept, signals would wait until another fiber runs. So the root fiber gets control and sleeps instead. Returns
+    /// whether it did.
     fn leaves_sleep_to_root(&self, slot: Slot) -> Result<bool, Error> {
         let may_sleep = self.state().fibers[slot].runs_trap_handlers;
         if may_sleep {

@@ -1,8 +1,8 @@
 //! The object that marks a scheduler's watchers for the garbage collector.
 //!
-//! If an old object refers to a young one, or to one without write barriers such as an IO, each minor collection marks all
-//! its references again. The scheduler refers to the watched IOs, so a separate object refers to the watchers: once they
-//! are old, minor collections skip them until the next watcher begins.
+//! If an old object refers to a young one, or to one without write barriers such as an IO, each minor collection marks
+//! all its references again. The scheduler refers to the watched IOs, so a separate object refers to the watchers: once
+//! that object and the watchers are old, minor collections skip them until the next watcher begins.
 
 use magnus::{DataTypeFunctions, Ruby, TypedData, Value, gc::Marker, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::object_ref::ObjectRef;

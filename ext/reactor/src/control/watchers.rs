@@ -126,7 +126,7 @@ fn events(watcher: Value, ready: Option<Interest>) -> Value {
     }
 }
 
-/// Tells the Ruby object why it ended.
+/// Tells the Ruby object why its watcher ended.
 fn end_object(watcher: Value, reason: &str) -> Result<(), Error> {
     let reason = Ruby::get_with(watcher).to_symbol(reason).as_value();
     call_method(watcher, "finish", &[reason]).map(drop)

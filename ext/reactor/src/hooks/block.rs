@@ -80,9 +80,9 @@ fn wait(
     }
 }
 
-/// Converting an arbitrary object to a limit may run Ruby code, and the VM has already listed the fiber as waiting, so an
-/// `unblock` may come meanwhile. Therefore a wait begins first; hooks called by that code nest in it, like a trap
-/// handler's. `None` if an `unblock` has come.
+/// Converting an arbitrary object to a limit may run Ruby code, and the VM has already listed the fiber as waiting, so
+/// an `unblock` may come meanwhile. Therefore a wait begins first; hooks called by that code nest in the wait, like
+/// hooks called by a trap handler. `None` if an `unblock` has come.
 #[cold]
 fn convert_in_wait(
     scope: &HookScope,

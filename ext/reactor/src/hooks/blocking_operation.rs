@@ -16,7 +16,7 @@ use crate::{
 ///
 /// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker
 /// it would occupy the worker meanwhile, but in the VM it waits through `io_wait`. If IO#close were interrupted before
-/// a worker began, the descriptor would stay open, because by then the VM has forgotten it.
+/// a worker began, the descriptor would stay open, because by then the VM has forgotten the descriptor.
 ///
 /// The value by which this hook leaves an operation to the VM must not reach Ruby code, because the process would
 /// crash. So `Offload#run_inline` runs operations that come through an override, and those whose caller is written in

@@ -47,7 +47,7 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for
 /// the IO object, or for the object that writes for it, but not in fibers that wait for another object on the same
-/// descriptor. The time it takes grows with the number of waits for the descriptor, not with the number of other
+/// descriptor. The time this takes grows with the number of waits for the descriptor, not with the number of other
 /// fibers. Watchers of this object end without starting a fiber.
 ///
 /// Returns nil if no fiber waits for the object, and :interrupted if the waiting fibers were interrupted. :in_use means
@@ -135,7 +135,8 @@ fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value)
     this.state_mut().interrupt(slot, io_number, exception)
 }
 
-/// Parks until no worker uses the IO's descriptor. Returns true if one does and the caller is on another thread.
+/// Parks until no worker uses the IO's descriptor. If the caller is on another thread, does not park, but returns
+/// whether a worker uses it.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
     if !this.state().uses.is_in_use(io_number) {
         return Ok(false);

@@ -68,7 +68,8 @@ pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error>
     scope.map_or(Ok(()), |scope| scope.forbid_own_fibers())
 }
 
-/// `cancel_fiber(fiber)`: returns whether it was created by `fiber` and has neither ended nor been killed.
+/// `cancel_fiber(fiber)`: kills a fiber. Returns false if the hook `fiber` did not create it, or if it has ended or is
+/// already being killed.
 pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
     let scope = HookScope::enter(ruby, &this)?;
     scope.map_or(Ok(false), |scope| scope.cancel_fiber(object_ref(fiber)))

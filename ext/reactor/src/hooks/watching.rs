@@ -55,7 +55,7 @@ pub fn begin_watcher(
     Ok(unmarked(begun.token))
 }
 
-/// The object whose descriptor to wait for. IOError if it is not open in these directions.
+/// The object whose descriptor the watcher waits for. IOError if it is not open in these directions.
 fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
     let writer = io.writer();
     let reads = interest.contains(Interest::READABLE) || interest.contains(Interest::PRIORITY);
@@ -75,7 +75,8 @@ fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
     }
 }
 
-/// `cancel_watcher(number)`: returns whether it was still waiting. ThreadError in another thread.
+/// `cancel_watcher(number)`: cancels the watcher with this number. Returns whether it was still waiting. ThreadError in
+/// another thread.
 pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, Error> {
     if !this.check_thread(ruby, this.as_value())? {
         return Ok(false);

@@ -201,8 +201,8 @@ pub fn wake(this: Obj<Poller>) -> bool {
     reactor.is_some_and(|reactor| reactor.handle().wake().is_ok())
 }
 
-/// `close_descriptor(number)`: deregisters the descriptor and closes it. False if closing may block; the caller then closes
-/// it.
+/// `close_descriptor(number)`: deregisters the descriptor and closes it. False if closing may block; the caller then
+/// closes the descriptor.
 pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     let polled = named(descriptor).map(Descriptor::polled);
     if let (Some(reactor), Some(polled)) = (this.event_loop.borrow_mut().open(), polled) {

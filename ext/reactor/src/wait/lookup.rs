@@ -26,8 +26,8 @@ type Answer = Result<Vec<Address>, Unresolved>;
 
 /// `Reactor::Lookup`: a resolver query.
 ///
-/// The fiber that made it may leave at any time. A query that no worker has begun is then dropped; one in progress runs to
-/// completion, and its result is dropped. It owns all the memory it needs.
+/// The fiber that made the query may leave at any time. If no worker has begun the query, it is then dropped; otherwise
+/// it runs to completion, and its result is dropped. A query owns all the memory it needs.
 #[derive(TypedData)]
 #[magnus(class = "Reactor::Lookup", free_immediately)]
 pub struct Lookup {
@@ -74,7 +74,7 @@ pub fn lookup(
             work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
-            // No fiber waits for it yet; a later wait redirects it.
+            // No fiber waits for the query yet; a later wait redirects its notification.
             let mut state = scope.scheduler.state_mut();
             let wait = state.fibers.wait_token(scope.slot);
             state.fibers.end_wait(wait);

@@ -33,8 +33,8 @@ pub struct EventLoop {
     virtual_time: Option<VirtualTime>,
 }
 
-/// Virtual time: the timers' clock stands still while fibers run. When none can run, it waits some real time for outside
-/// events, then advances to the next timer. See `lib/reactor/testing.rb` for the rules.
+/// Virtual time: the timers' clock stands still while fibers run. When no fiber can run, the loop waits some real time
+/// for outside events, then advances the clock to the next timer. See `lib/reactor/testing.rb` for the rules.
 #[derive(Debug)]
 struct VirtualTime {
     start: Instant,
@@ -198,9 +198,9 @@ impl State {
         }
     }
 
-    /// How long to wait for outside events before the clock advances. `None` if it must not: time is real, the clock is
-    /// held, there is no timer, a fiber can run, or a fiber waits for work in this process, because that will end by
-    /// itself.
+    /// How long to wait for outside events before the clock advances. `None` if the clock must not advance: time is
+    /// real, the clock is held, there is no timer, a fiber can run, or a fiber waits for work in this process (that
+    /// will end by itself).
     pub fn settle_before_advance(&self) -> Option<Duration> {
         let time = self.event_loop.virtual_time.as_ref()?;
         let advances = time.holds == 0

@@ -85,7 +85,8 @@ pub struct FiberRecord {
     pub(super) wait: Wait,
     /// The last number assigned. Waits in the strand have earlier ones.
     pub(super) last_number: u32,
-    /// The fiber for which this one runs: it resumed this one, directly or through others. `None` for the scheduler's own.
+    /// The fiber for which this one runs: it resumed this one, directly or through others. `None` for fibers that the
+    /// scheduler created.
     pub(super) resumer: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
@@ -93,7 +94,8 @@ pub struct FiberRecord {
     ///
     /// [`FiberTable::due_timeout`]: crate::state::fiber_table::FiberTable::due_timeout
     pub(super) may_time_out: bool,
-    /// It kept waiting in a close although an exception was due, perhaps that of a timeout whose block is still running.
+    /// The fiber kept waiting in a close although an exception was due, perhaps that of a timeout whose block is still
+    /// running.
     pub(super) may_have_late_timeout: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,

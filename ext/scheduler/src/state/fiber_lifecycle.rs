@@ -59,8 +59,8 @@ impl State {
         self.fibers[slot].collectable()
     }
 
-    /// Begins the hook that [`State::enter`] did not. If the record belongs to another fiber, this one gets its own.
-    /// Returns its slot; the caller issues the write barrier.
+    /// Begins the hook that [`State::enter`] did not. If the record belongs to another fiber, this fiber gets its own
+    /// record. Returns this fiber's slot; the caller issues the write barrier.
     pub fn enter_collectable(&mut self, slot: Slot, fiber: ObjectRef, is_same: bool) -> Slot {
         let slot = match is_same {
             true => slot,
@@ -261,7 +261,8 @@ impl State {
         )
     }
 
-    /// Called when it continues. Returns the first error that ended a fiber if `succeeded`; otherwise the error is kept.
+    /// Called when the root fiber continues. Returns the first error that ended a fiber if `succeeded`; otherwise that
+    /// error is kept.
     pub fn end_drain(
         &mut self,
         (turn, outer_root): (Token, Option<Slot>),

@@ -189,7 +189,7 @@ impl FiberTable {
 
     // --- waits ---------------------------------------------------------------------------------------------------
 
-    /// Begins a wait. If the fiber is already in one, that wait continues when this one ends.
+    /// Begins a wait. If the fiber is already in a wait, that earlier wait continues when the new one ends.
     #[inline(always)]
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
         self.begin(slot, purpose, WaitState::Parked)
@@ -216,7 +216,7 @@ impl FiberTable {
         self.wait_token(slot)
     }
 
-    /// Begins a wait for an `unblock`; `None` if one has already come.
+    /// Begins a wait for an `unblock`; `None` if an `unblock` has already come.
     #[inline(always)]
     pub fn begin_block(&mut self, slot: Slot, purpose: Purpose) -> Option<Token> {
         let has_permit = self[slot].take_permit();
@@ -316,7 +316,8 @@ impl FiberTable {
         (!waits_for_resumed).then_some(fiber)
     }
 
-    /// Whether the fiber has left the ready queue and its wait has ended, or is ended by an expired timeout.
+    /// Whether the fiber is not in the ready queue, and its wait has ended or is about to be ended by an expired
+    /// timeout.
     pub fn may_run(&self, slot: Slot) -> bool {
         let record = &self[slot];
         let is_over = matches!(record.wait.state, WaitState::Woken(_));

@@ -23,7 +23,7 @@ const MAX_RESUMES_PER_POLL: u32 = 64;
 /// no extra check when the order is not shuffled.
 const SHUFFLED: u32 = 1 << 31;
 
-/// The clock is read after each of the first few resumes, then once per this many.
+/// After a poll, the clock is read after each of this many resumes, then once per this many resumes.
 const CLOCK_CHECK_INTERVAL: u32 = 4;
 
 /// The next step of a fiber that gives up control.
@@ -178,7 +178,7 @@ impl ReadyQueue {
         resumed > 0 && (resumed <= CLOCK_CHECK_INTERVAL || resumed % CLOCK_CHECK_INTERVAL == 0)
     }
 
-    /// Whether the queue is completely empty. The clock is then not read, because a poll comes next anyway.
+    /// Whether the queue is completely empty. If so, the clock is not read, because a poll comes next anyway.
     pub fn is_empty(&self) -> bool {
         self.has_only_low_priority() && self.low_priority.is_empty()
     }

@@ -96,7 +96,8 @@ impl State {
 
     /// Ends the wait, or expires the timeout, with this token. Returns whether it did.
     ///
-    /// If that is a fiber's innermost wait, or ends it, the fiber is queued.
+    /// The fiber is queued if this ends its innermost wait: because the token is that wait's, or because the timeout
+    /// ends it.
     #[inline(always)] // runs for every event and every `unblock`
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
         let is_woken = self.fibers.wake(token, cause);

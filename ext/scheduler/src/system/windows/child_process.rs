@@ -22,7 +22,8 @@ use windows_sys::Win32::{
     },
 };
 
-/// The most handles that one call can wait for: MAXIMUM_WAIT_OBJECTS, less the event by which Ruby interrupts it.
+/// The most handles that one call can wait for: MAXIMUM_WAIT_OBJECTS, minus one for the event by which Ruby interrupts
+/// the call.
 const MOST: usize = 63;
 
 /// Milliseconds after which to check for children started since.
@@ -42,7 +43,7 @@ pub struct Children {
 }
 
 impl Children {
-    /// The child with this number, or all for -1. Empty if there is none.
+    /// The child with this number, or all children for -1. Empty if there is no such child.
     pub fn find(pid: i32) -> Self {
         let own = std::process::id();
         let (processes, limit) = match u32::try_from(pid) {
@@ -64,7 +65,8 @@ impl Children {
     }
 }
 
-/// A callback for when a child ends, run by a Windows thread that waits for many. Dropping it cancels the callback.
+/// A callback for when a child ends, run by a Windows thread that waits for many children. Dropping it cancels the
+/// callback.
 pub struct Exit {
     wait: HANDLE,
     /// Kept open until the wait ends.
@@ -127,7 +129,7 @@ fn open(pid: u32) -> Option<OwnedHandle> {
     (!process.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(process) })
 }
 
-/// The numbers of the processes that this one started and that have not ended.
+/// The numbers of the processes that this process has started and that have not ended.
 fn children_of(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     // SAFETY: the snapshot is new, and closed when dropped.

@@ -64,7 +64,7 @@ impl Input {
     }
 }
 
-/// Reads a line, unless one is waiting to be taken. Blocks until there is one, or until it is stopped.
+/// Reads a line, unless a line is waiting to be taken. Blocks until there is a line, or until `stop` ends the read.
 pub fn fill(console: HANDLE, stop: &Stop) -> io::Result<()> {
     let mut line = [0; 8192];
     while !stop.pause(0) && input().is_idle() {

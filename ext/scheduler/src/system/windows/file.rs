@@ -38,8 +38,8 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 /// mode each line makes the count short, and Ctrl-Z ends the file.
 pub const SHORT_IS_END: bool = true;
 
-/// Reads at `offset`, or at the current position. EOPNOTSUPP for a [`DescriptorKind::File`]: a worker reads it as it would
-/// any other kind. EINVAL for an invalid offset.
+/// Reads at `offset`, or at the current position. EOPNOTSUPP for a [`DescriptorKind::File`]: a worker makes the read,
+/// and passes another kind. EINVAL for an invalid offset.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
@@ -85,7 +85,7 @@ pub(super) fn write_here(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, 
     usize::try_from(count).map_err(|_| of_transfer(io::Error::last_os_error()))
 }
 
-/// EBADF for a file that is not open in this direction, as in the C run-time and Ruby.
+/// Returns EBADF for a file that is not open in this direction, as the C run-time and Ruby do.
 fn of_transfer(error: io::Error) -> Errno {
     match error.raw_os_error() {
         Some(code) if code == ERROR_ACCESS_DENIED as i32 => Errno::BADF,
@@ -93,7 +93,7 @@ fn of_transfer(error: io::Error) -> Errno {
     }
 }
 
-/// Whether the C run-time translates line endings. (Only the call that changes this returns it.)
+/// Whether the C run-time translates line endings. (Only the call that changes the mode returns it.)
 pub(super) fn is_text(descriptor: Descriptor) -> bool {
     unsafe extern "C" {
         /// Declared by neither libc nor windows-sys.
@@ -208,7 +208,7 @@ pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Resul
         ) {
             Ok(0) => break,
             Ok(count) => done += count,
-            Err(_) if done > 0 => break, // the read that gets here will meet it again
+            Err(_) if done > 0 => break, // the read that begins here gets the error again
             Err(errno) => return Err(errno),
         }
     }

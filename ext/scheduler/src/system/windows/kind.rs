@@ -29,7 +29,7 @@ impl DescriptorKind {
     /// Winsock has no MSG_DONTWAIT: the caller makes a socket non-blocking through Ruby, which must know about it.
     ///
     /// Consoles are [`DescriptorKind::PollFirst`]. Other devices, whose calls may take long, count as files. So does a
-    /// Linux pipe that Wine got from its shell, because it cannot report how many bytes are in it.
+    /// Linux pipe that Wine got from its shell, because such a pipe cannot report how many bytes it holds.
     pub fn of(descriptor: Descriptor) -> Self {
         let polled = descriptor.polled();
         if let Some(kind) = socket_type(polled) {
@@ -51,8 +51,8 @@ impl DescriptorKind {
         }
     }
 
-    /// Like [`Descriptor::polled`], but with [`NO_SOCKET`] set if the descriptor is no socket. The core then refuses it
-    /// without a system call, in which Wine would accept it.
+    /// Like [`Descriptor::polled`], but with [`NO_SOCKET`] set if the descriptor is no socket. The core then refuses
+    /// the descriptor without a system call; Wine would poll it.
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         match self {
             Self::StreamSocket | Self::OtherSocket => descriptor.polled(),

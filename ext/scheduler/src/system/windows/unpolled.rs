@@ -171,7 +171,7 @@ fn is_ready(pipe: HANDLE, pause: u32) -> bool {
     match peek(pipe, &mut [0]) {
         Ok(0) => false,
         Ok(_) => pause == LONGEST_PAUSE || !ends_with_return(pipe),
-        Err(_) => true, // the read meets it
+        Err(_) => true, // the read gets the error
     }
 }
 
