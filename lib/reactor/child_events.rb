@@ -27,7 +27,7 @@ module Reactor
       #
       # @return [void]
       def await(pid, flags)
-        errors = Thread::Queue.new # a Thread#join in a trap handler would end a sleep that the handler has interrupted
+        errors = Thread::Queue.new # not Thread#join: in a trap handler, it would end the sleep that the handler has interrupted
         thread = Thread.new do
           Internal.await_child(pid, flags)
         rescue SystemCallError => error

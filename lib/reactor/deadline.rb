@@ -105,8 +105,8 @@ module Reactor
 
     attr_reader :time
 
-    # @return [Boolean] whether this deadline takes effect in the current fiber: no deadline does in a forked child, and one of a
-    #   scheduler does not in Fiber.blocking
+    # @return [Boolean] whether this deadline takes effect in the current fiber: no deadline does in a forked child, and the
+    #   deadline of a scheduler does not in Fiber.blocking
     def acts? = @pid == Process.pid && @scheduler.equal?(Schedulers.current)
 
     # @return [DeadlineExceeded] a single object for everything this deadline ends, in any fiber
@@ -138,9 +138,9 @@ module Reactor
     #     Reactor.deadline(10) { render(user) } # limited to what is left of the 2 seconds
     #   end
     #
-    # If a deadline in the block, or in a task of a group in the block, is later than this one, it has no effect: the error is
-    # raised from here, and an inner `rescue DeadlineExceeded` does not see it. Other fibers started in the block may outlive it;
-    # while the block runs, deadlines in those fibers end no later than this one.
+    # If a deadline in the block, or in a task of a group in the block, is later than this one, that deadline has no effect: the
+    # error is raised from here, and an inner `rescue DeadlineExceeded` does not see it. Other fibers started in the block may
+    # outlive it; while the block runs, deadlines in those fibers end no later than this one.
     #
     # @param seconds [Numeric, nil] 0 or less: elapses at the first wait; nil: no additional limit
     # @return what the block returns

@@ -23,9 +23,9 @@ module Reactor
   # blocks), or when the block is left by break, throw, an exception from outside, or the end of its fiber. If a task has opened a
   # group itself, the tasks of that group end first. Only {Reactor.shield} delays any of this.
   #
-  # If there are several errors, the owner raises the first, but one that is neither a StandardError nor a ScriptError takes
-  # precedence. The others are passed to `on_error` or reported, like an error of a fiber ({Lifecycle#run}). {#errors} has all of
-  # them.
+  # If there are several errors, the owner raises the first, but an error that is neither a StandardError nor a ScriptError takes
+  # precedence. The other errors are passed to `on_error` or reported, like an error of a fiber ({Lifecycle#run}). {#errors} has
+  # all of them.
   #
   # A group belongs to one thread. Its fibers and any other fibers of its scheduler may use it.
   class Group

@@ -4,7 +4,7 @@ require "timeout"
 
 module Reactor
   # If C code forks without Process._fork, the child still has its parent's scheduler. In such a child, the hooks of both the
-  # native and the portable scheduler use these methods, which do what Ruby does without a scheduler and leave the parent's
+  # native and the portable scheduler use these methods. They do what Ruby does without a scheduler and leave the parent's
   # descriptors alone. The portable scheduler's hooks also use them in a trap handler that has interrupted a wait.
   #
   # @api private

@@ -112,7 +112,7 @@ module Reactor
     # Serves the application until TERM or INT. Requests that have arrived by then are answered; a second signal cuts that short.
     #
     # @param host [String] a name or an address; unix:PATH for a UNIX socket
-    # @param port [Integer] 0: any free one
+    # @param port [Integer] 0: any free port
     # @param workers [Integer] number of processes to fork; 0: this process serves. A worker that dies is replaced. HUP and USR1
     #   replace all workers, one after another, while the listeners stay open.
     # @param stop_timeout [Numeric] seconds after the signal in which responses may be completed

@@ -23,7 +23,7 @@ module Reactor
         Fiber.set_scheduler(scheduler)
         Fiber.schedule do
           value = yield
-        rescue Exception => failure # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
+        rescue Exception => failure # rubocop:disable Lint/RescueException -- includes SystemExit and failed assertions
           raise scheduler.forked_child? ? failure : Failure # in a child forked by this fiber, there is no run to end
         end
         scheduler.run

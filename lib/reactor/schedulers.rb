@@ -35,8 +35,8 @@ module Reactor
         Internal.schedulers = map
       end
 
-      # Removes it explicitly, because a fiber that waits in IO#close holds a list of all registered schedulers and keeps them
-      # alive.
+      # Removes the scheduler explicitly, because a fiber that waits in IO#close holds a list of all registered schedulers and
+      # keeps them alive.
       #
       # @param scheduler [#prepare_close, #replaced] has ended
       def unregister(scheduler)

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Reactor
-  # A block of a group or a deadline, which can be ended from outside at the call in which it waits.
+  # A block of a group or a deadline. It can be ended from outside, at the call in which it waits.
   #
   # A fiber knows its innermost scope or shield, and each of these knows the one around it. When a scope is to end while a
-  # {Shield} inside it runs, that is delayed until the shield's block has ended.
+  # {Shield} inside it runs, the end is delayed until the shield's block has ended.
   #
   # @api private
   class Scope
@@ -79,7 +79,7 @@ module Reactor
         late = scopes.reverse.map(&:resume_time).any? # the outermost one first
         @task&.deliver(ended)
         @interrupted.each(&:deliver)
-        @scheduler.yield if ended && (late || @interrupted.any?) # raises what was delayed
+        @scheduler.yield if ended && (late || @interrupted.any?) # raises the delayed errors
       end
 
       # @param scope [Scope] ends when this shield has ended

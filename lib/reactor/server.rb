@@ -198,7 +198,7 @@ module Reactor
     def full? = !@limit.nil? && @connections >= @limit
 
     # @param pause [Numeric, nil] seconds to wait before accepting; nil: accept when a connection arrives. (A pause waits for
-    #   priority events, which a listener never has.)
+    #   priority events, because a listener never has any.)
     def accept_more(pause = nil)
       return if @stopping || full? || @listener.closed? || !(@accepting.nil? || RENEWED.include?(@accepting.ended))
 
@@ -239,7 +239,7 @@ module Reactor
       @listener.close
       wait_for_last_requests(deadline)
       close_idle
-      @connections = @busy.size + resting.size # the program may have closed some itself
+      @connections = @busy.size + resting.size # the program may have closed some connections itself
       @ended.close if ended?
     end
 

@@ -24,7 +24,7 @@ module Reactor
 
     class << self
       # @param host [Object]
-      # @return [String, nil] the host if it is a name or an address; nil for anything else, which is left to Ruby
+      # @return [String, nil] the host if it is a name or an address; nil for anything else: Ruby handles it
       def host_text(host)
         text = String.try_convert(host)
         return if text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES

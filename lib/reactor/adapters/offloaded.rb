@@ -5,7 +5,8 @@ require_relative "../../reactor"
 module Reactor
   # Wraps methods of gems that wait in C.
   module Adapters
-    # Makes workers run these methods when a fiber of a scheduler calls them. Nothing changes in programs and fibers without one.
+    # Makes workers run these methods when a fiber of a scheduler calls them. Nothing changes in programs and fibers without a
+    # scheduler.
     #
     # @param owner [Class]
     # @param methods [Array<Symbol>]

@@ -7,9 +7,9 @@ module Reactor
   # reactor/async.
   #
   # Async keeps its timers and tasks, and decides which fiber runs next. The selector serves descriptors and children: one
-  # registration per descriptor, which outlives its waits; reads and writes that are tried first and never change O_NONBLOCK;
-  # sleeps without the GVL, accurate to the nanosecond; a pidfd for each child. Closing an IO raises IOError in tasks that wait
-  # for it, even on Ruby 3.3 and 3.4.
+  # registration per descriptor that outlives the waits; reads and writes that are tried first and never change O_NONBLOCK; sleeps
+  # without the GVL, accurate to the nanosecond; a pidfd for each child. Closing an IO raises IOError in tasks that wait for it,
+  # even on Ruby 3.3 and 3.4.
   #
   # A selector belongs to the thread of its loop. Any thread may call {#push} and {#wakeup}.
   class AsyncSelector
@@ -50,7 +50,7 @@ module Reactor
       @ios = {}.compare_by_identity # IO => { number => fiber }
       @idle_duration = 0.0
       @selecting = false
-      return unless RUBY_VERSION < "4.0" # from then on, Ruby tells the scheduler, which tells the fiber
+      return unless RUBY_VERSION < "4.0" # from 4.0 on, Ruby tells the scheduler, and the scheduler tells the fiber
 
       Patches.install(Patches::CLOSE)
       Schedulers.register(self)
@@ -144,7 +144,7 @@ module Reactor
       # Like {#io_read}.
       def io_write(_fiber, io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
     else
-      # @param length [Integer] minimum number of bytes, for which it waits if necessary; 0: one attempt
+      # @param length [Integer] minimum number of bytes; waits for them if necessary; 0: one attempt
       # @return [Integer] number of bytes, or -errno
       def io_read(_fiber, io, buffer, length, offset = 0) = transfer_least(:read, io, buffer, length, offset)
 

@@ -34,8 +34,8 @@ module Reactor
         (options.keys - SocketArguments::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
-      # @param parallel [Boolean] whether to try several addresses at a time; otherwise the next one is tried only when one has
-      #   failed or its `connect_timeout` has elapsed
+      # @param parallel [Boolean] whether to try several addresses at a time; otherwise the next address is tried only when the
+      #   previous one has failed or its `connect_timeout` has elapsed
       # @return [HappyEyeballs, nil] nil if Ruby should connect, because it does not block the thread or rejects the arguments
       def for(host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
@@ -184,7 +184,7 @@ module Reactor
       nil
     end
 
-    # Whether this time has come; nil if there is none.
+    # Whether this time has come; nil if no time is given.
     def past?(time) = time && Clock.now >= time
 
     # --- errors, the same as those of Socket.tcp -----------------------------------------------------------------------

@@ -11,9 +11,9 @@ module Reactor
       # @return [Exception, nil] the error of the block
       attr_reader :error
 
-      # Why it was cancelled: the argument of {#cancel} or {Group#cancel}; the error that failed the group, which is a
-      # Timeout::Error when the group's timeout elapses; :lost, because another task was first ({Group#first}, {Group#any}); or
-      # :left, because the group's block was left in another way.
+      # Why it was cancelled: the argument of {#cancel} or {Group#cancel}; the error that failed the group (a Timeout::Error when
+      # the group's timeout elapses); :lost, because another task was first ({Group#first}, {Group#any}); or :left, because the
+      # group's block was left in another way.
       #
       # @return [Object, nil] nil if it was not cancelled, was cancelled without a reason, or was ended by the scheduler
       attr_reader :reason
@@ -91,7 +91,7 @@ module Reactor
 
       # Ends the task's fiber at the call in which it waits, once the fiber has left its shields.
       #
-      # @param here [Boolean] whether the caller is the fiber, which then ends at once
+      # @param here [Boolean] whether the caller is the task's own fiber: then it ends at once
       # @api private
       def deliver(here)
         shield = Scope::Shield.over(@fiber) if @fiber

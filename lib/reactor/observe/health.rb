@@ -14,8 +14,8 @@ module Reactor
   #   @return [Hash{Symbol => Integer}] the counters and gauges of {Inspection#stats}. In a difference, counters cover the time
   #     between the two readings, and gauges are those of the later one.
   # @!attribute [r] turns
-  #   @return [Histogram] seconds from each poll of the kernel to the next one, or to the sleep before it. Of turns that follow
-  #     one another within a millisecond, the native scheduler knows only the mean.
+  #   @return [Histogram] seconds from each poll of the kernel to the next poll, or to the sleep before that poll. Of turns that
+  #     follow one another within a millisecond, the native scheduler knows only the mean.
   # @!attribute [r] lateness
   #   @return [Histogram] how late sleeps, timeouts and other timers ended, in seconds
   # @!attribute [r] queue
@@ -48,7 +48,8 @@ module Reactor
       { seconds: seconds, utilisation: utilisation, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
     end
 
-    # Keeps its last reading, and returns the difference from it. Readers do not affect one another.
+    # Keeps its last reading, and returns the difference between the new reading and the last one. Readers do not affect one
+    # another.
     class Reader
       # @param scheduler [Inspection]
       def initialize(scheduler)

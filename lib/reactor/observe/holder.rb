@@ -44,7 +44,7 @@ module Reactor
           (labels[first, 2] == VM::UNLOCKERS_WITHOUT_CLASS && places[first, 3].uniq.one?)
       end
 
-      # The connections of Active Record. The pool is read without its lock, which a trap handler could not take.
+      # The connections of Active Record. The pool is read without its lock, because a trap handler could not take the lock.
       def connections
         return [] unless defined?(::ActiveRecord) && !::ActiveRecord.autoload?(:ConnectionAdapters)
 

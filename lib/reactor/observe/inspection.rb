@@ -78,7 +78,7 @@ module Reactor
     end
 
     # The counters of {#stats}, plus how long turns and waits for threads took and how late timers were. Reading changes nothing,
-    # so each of any number of readers may keep a reading and subtract it from its next one, as {Health::Reader} does.
+    # so each of any number of readers may keep a reading and subtract it from the next, like {Health::Reader}.
     #
     # @return [Health] since the scheduler was made
     def health = Health.of(self)
@@ -93,11 +93,12 @@ module Reactor
     # @return [Array<FiberStatus>] longest-waiting first
     def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
 
-    # The fibers that hold a lock or a database connection while they wait: others may be waiting for it, and such fibers exhaust
-    # connection pools. A fiber is listed once for each lock or connection it holds. It is not listed when its wait has ended or
-    # when it waits for the lock itself; in ConditionVariable#wait, it is not listed for the lock it has released.
+    # The fibers that hold a lock or a database connection while they wait: other fibers may be waiting for that lock or
+    # connection, and holders exhaust connection pools. A fiber is listed once for each lock or connection it holds. It is not
+    # listed when its wait has ended or when it waits for the lock itself; in ConditionVariable#wait, it is not listed for the
+    # lock it has released.
     #
-    # Mutexes and Monitors are found by the `synchronize` frames in the backtraces of the fibers, so those locked by `lock` or
+    # Mutexes and Monitors are found by the `synchronize` frames in the backtraces of the fibers, so locks taken by `lock` or
     # `enter` are not found. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
     # fiber waits for a response on that connection. Nothing is recorded beforehand: each call examines all fibers and, if Active
     # Record is loaded, all objects of the process.

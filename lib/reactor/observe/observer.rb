@@ -15,7 +15,7 @@ module Reactor
     private_constant :PATIENCE
 
     class << self
-      # @return [Observer] this process's, which stays the same until it is closed
+      # @return [Observer] this process's observer: the same object until it is closed
       # @api private
       def start
         return @current if @current&.open?

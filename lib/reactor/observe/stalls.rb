@@ -30,7 +30,7 @@ module Reactor
   # quarter of the limit late, and the backtrace shows where it is.
   #
   # If the fiber computes in Ruby, the watching thread gets the GVL only at the end of a time slice of 100 ms. So while a thread
-  # is watched, its priority is lowered from 0 to one with a slice of about 20 ms.
+  # is watched, its priority is lowered from 0 to a level with a time slice of about 20 ms.
   #
   # If the fiber is in C code that keeps the GVL, the stall is detected when the call returns. The duration is then right, but the
   # backtrace shows the place where the call returned.
@@ -67,7 +67,7 @@ module Reactor
       @slowest = [].freeze
     end
 
-    # Starts watching the current thread, also after a fork. Does nothing if it is being watched already.
+    # Starts watching the current thread, in a forked child as well. Does nothing if the thread is being watched already.
     #
     # @return [nil]
     # @api private

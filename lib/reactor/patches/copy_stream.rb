@@ -5,10 +5,10 @@ require "fcntl"
 module Reactor
   module Patches
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
-    # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber leaves
-    # once its copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors without
-    # O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. On Windows nothing could end
-    # that thread's wait for a socket, so there Ruby copies in the fiber, by calling the methods of the objects. In all other
+    # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber waits
+    # until its current copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors
+    # without O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. On Windows nothing could
+    # end that thread's wait for a socket, so there Ruby copies in the fiber, by calling the methods of the objects. In all other
     # cases Ruby's own waits call the hooks.
     #
     # @api private

@@ -100,10 +100,10 @@ module Reactor
       end
     end
 
-    # Prepended to IO. IO#reopen gives the same descriptor another file, and the kernel does not tell those who poll it. So the
-    # patch tells the schedulers of the Ractor. As in threads, a fiber that waits for the IO gets IOError ("stream closed in
-    # another thread") if it is reopened with another IO, and waits for the new file if it is reopened with a path. A wait in
-    # IO.select continues in both cases.
+    # Prepended to IO. IO#reopen gives the same descriptor another file, and the kernel does not tell the pollers of the
+    # descriptor. So the patch tells the schedulers of the Ractor. As in threads, a fiber that waits for the IO gets IOError
+    # ("stream closed in another thread") if it is reopened with another IO, and waits for the new file if it is reopened with a
+    # path. A wait in IO.select continues in both cases.
     #
     # @api private
     module IOReopen

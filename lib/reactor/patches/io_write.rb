@@ -2,8 +2,8 @@
 
 module Reactor
   module Patches
-    # Prepended to IO on Windows. Without writev(2), Ruby collects the strings of one call (in `puts`, a line and its line end) in
-    # its buffer and writes the buffer without calling the hook, so a full pipe would block the thread.
+    # Prepended to IO on Windows. Because Windows has no writev(2), Ruby collects the strings of one call (in `puts`, a line and
+    # its line end) in its buffer and writes the buffer without calling the hook, so a full pipe would block the thread.
     #
     # @api private
     module IOWrite

@@ -11,7 +11,7 @@ module Reactor
     # * TCPSocket.new and Socket.tcp need no thread per call: {HappyEyeballs} connects in the calling fiber.
     #
     # If a subclass of the scheduler overrides `address_resolve`, Ruby calls the override as usual. TCPSocket.new then does not
-    # use Happy Eyeballs, which would bypass the override.
+    # use Happy Eyeballs, because that would bypass the override.
     #
     # @api private
     module NameResolution
@@ -46,7 +46,7 @@ module Reactor
         # @return [Boolean] whether they request the name of a host
         def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
 
-        # @return [Boolean] whether another library has replaced one of these methods of Ruby's, as resolv-replace does
+        # @return [Boolean] whether another library has replaced one of these methods of Ruby's, for example resolv-replace
         def replaced?(owner, names)
           names.any? do |name|
             file, = owner.instance_method(name).source_location if owner.method_defined?(name) || owner.private_method_defined?(name)

@@ -24,9 +24,10 @@ module Reactor
       private_constant :Probe
 
       class << self
-        # Tries what the library hands to a scheduler, because libraries with the same version number differ.
+        # Finds out by a trial which exception the library hands to a scheduler, because libraries with the same version number
+        # differ.
         #
-        # @return [Boolean] whether that is Timeout::Error, and the library has a method to avoid it
+        # @return [Boolean] whether it is Timeout::Error, and the library has a method by which this can be avoided
         def needed?
           return false unless ::Timeout::Error.respond_to?(:handle_timeout)
 

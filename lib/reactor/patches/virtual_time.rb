@@ -42,7 +42,7 @@ module Reactor
           scheduler&.virtual_hold(false)
         end
 
-        # Runs the block, which waits, with a virtual time limit. (Given the limit, Ruby itself would check the real clock after a
+        # Runs a block that waits, with a virtual time limit. (Given the limit, Ruby itself would check the real clock after a
         # wait, and continue to wait.)
         #
         # @param seconds [Numeric] a negative number counts as 0

@@ -81,8 +81,8 @@ module Reactor
         @waits[event].fetch(io, {}).keys.each { |wait| wait.events |= event }.map { |wait| [wait] }
       end
 
-      # An IO that is closed, frozen, or not open in this direction raises in the fibers that wait for it. It is left out of
-      # further polls, because IO.select would raise each time until the fibers have ended their waits.
+      # An IO that is closed, frozen, or not open in this direction raises in the fibers that wait for it. Such an IO is left out
+      # of further polls, because IO.select would raise each time until the fibers have ended their waits.
       def refused_waits
         @waits.flat_map do |event, waits_of|
           waits_of.keys.flat_map do |io|

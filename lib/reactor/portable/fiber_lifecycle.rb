@@ -50,7 +50,7 @@ module Reactor
     end
 
     # Ends every watcher, and asks every live fiber to end. A fiber leaves where it waits, as if by throw, so ensure clauses run
-    # and rescue clauses do not. The fibers end in {#drain}, which serves their ensure clauses however long they wait.
+    # and rescue clauses do not. The fibers end in {#drain}: it serves their ensure clauses, however long these wait.
     #
     # @return [nil]
     # @raise [FiberError] called from one of these fibers
@@ -87,7 +87,8 @@ module Reactor
     # @api private
     def forbid_own_fibers
       fiber = Fiber.current
-      # The root fiber, which is blocking, never runs on behalf of another one, though @owners may have an entry for it.
+      # The root fiber, which is blocking, never runs on behalf of another fiber, though @owners may have an entry for the root
+      # fiber.
       return unless enter && (interrupts? || [fiber, (@owners[fiber] unless fiber.blocking?)].any? { |each| @live.key?(each) })
 
       raise FiberError, "a fiber cannot wait for its own scheduler to end"

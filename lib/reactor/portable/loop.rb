@@ -56,7 +56,7 @@ module Reactor
 
     # Parks on several IOs.
     #
-    # @param lookups [Array<Lookup>] the end of any of them also ends the wait
+    # @param lookups [Array<Lookup>] the wait ends, too, when any of these lookups ends
     # @return [Integer, false] all events that occurred, or false
     def wait_on(masks, seconds, kind = :io, lookups = [])
       wait = begin_wait(kind)
@@ -163,11 +163,11 @@ module Reactor
       raise unless entry.kind == :stray && refused?(error) # the fiber is no stray: it waits inside an Enumerator or for one
     end
 
-    # Hands control to another fiber. It comes back in one of three ways:
+    # Hands control to another fiber. Control comes back in one of three ways:
     #
     # * Another fiber has resumed this one, because it is this one's turn.
-    # * A fiber has ended, and Ruby has continued with the fiber at the end of the root fiber's chain of resumes, which is this
-    # one. Its wait has not ended, so it runs the next fiber.
+    # * A fiber has ended, and Ruby has continued with the fiber at the end of the root fiber's chain of resumes: this one. The wait
+    # of this fiber has not ended, so it runs the next fiber.
     # * A fiber has called Fiber#raise or Fiber#kill on this one. The caller has lost control without parking, so it is queued
     # here.
     #

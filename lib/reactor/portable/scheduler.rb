@@ -30,8 +30,8 @@ module Reactor
   # kernel itself, and if its own wait ends first, it simply continues. Control is handed over by Fiber#transfer, which does not
   # interfere with the program's own Enumerators and fibers.
   #
-  # Each wait is a new object, made for one park and marked when it has ended. An event that arrives later (readiness, a time, an
-  # unblock, an error) is dropped because of the mark, so there are no stale wake-ups.
+  # Each wait is a new object, made for one park and marked when it has ended. Because of the mark, an event that arrives later
+  # (readiness, a time, an unblock, an error) is dropped, so there are no stale wake-ups.
   #
   # An entry stays in the ready queue until its wait has ended. So an exception between reading the queue and handing over control
   # (Thread#raise, a signal) loses nothing. For the same reason, a fiber is woken in a single step, an append to the ready queue,
@@ -169,8 +169,8 @@ module Reactor
     end
 
     # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, it does nothing: a late unblock shortens no wait.
-    # But if a subclass overrides one of them, the fiber may be about to begin that wait, which then ends at once. Any thread and
-    # any trap handler may call this. It never waits, switches fibers or raises.
+    # But if a subclass overrides {#block} or {#kernel_sleep}, the fiber may be about to begin that wait. The wait then ends at
+    # once. Any thread and any trap handler may call this. It never waits, switches fibers or raises.
     #
     # @param blocker unused
     # @param fiber [Fiber]

@@ -30,12 +30,13 @@ module Reactor
       end
     end
 
-    # The counterpart for Windows, where IO.select checks all sockets every 10 ms and sleeps in between, so that no descriptor can
-    # end it (`rb_w32_select_with_thread`). Here IO.select only checks, and a queue ends the pauses, which grow from 1 to 10 ms.
+    # The counterpart for Windows, where IO.select checks all sockets every 10 ms and sleeps in between: no descriptor can end
+    # such a sleep (`rb_w32_select_with_thread`). Here IO.select only checks, and a queue ends the pauses, which grow from 1 to 10
+    # ms.
     class Pauses
       PAUSES = (0.001..0.01)
       # The pause without descriptors. A push in a trap handler, or while one runs, does not end a Queue#pop with a timeout
-      # (`sleep_hrtime_until`), and a pop without one could look like a deadlock.
+      # (`sleep_hrtime_until`), and a pop without a timeout could look like a deadlock.
       IDLE_PAUSE = 0.1
       private_constant :PAUSES, :IDLE_PAUSE
 
@@ -65,7 +66,8 @@ module Reactor
 
       private
 
-      # The reason for a wake-up is recorded before the wake-up. So the caller will see it, even if the wake-up is dropped here.
+      # The reason for a wake-up is recorded before the wake-up. So the caller will see the reason, even if the wake-up is dropped
+      # here.
       def woken?(seconds) = @wakes.pop(timeout: seconds) && @wakes.clear
     end
     private_constant :Sleep, :Pauses

@@ -56,7 +56,7 @@ module Reactor
     def woken?(thread) = thread.pending_interrupt?
 
     # Runs the block in one Ractor at a time. The only lock that plain Ruby can share between Ractors is a file lock. If the file
-    # system has none, the block runs without it.
+    # system has no file locks, the block runs without a lock.
     def exclusively
       lock = begin
         File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
@@ -73,7 +73,7 @@ module Reactor
     def fifo?(path)
       File.pipe?(path)
     rescue ArgumentError, TypeError, EncodingError
-      false # not a path, which File.open will report
+      false # not a path: File.open will report that
     end
   end
 end

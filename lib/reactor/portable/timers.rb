@@ -2,8 +2,8 @@
 
 module Reactor
   class PortableScheduler
-    # Timers sorted by time, and their clock: monotonic time, or virtual time, which stands still until it jumps to the next timer
-    # ({Testing.virtual_time}).
+    # Timers sorted by time, and their clock: monotonic time, or virtual time. Virtual time stands still until it jumps to the
+    # next timer ({Testing.virtual_time}).
     class Timers
       # A time, and the entry to queue at that time. Timers with equal times fire in the order in which they were set.
       Timer = Struct.new(:at, :number, :entry)

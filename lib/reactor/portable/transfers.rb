@@ -15,8 +15,8 @@ module Reactor
     # Bytes to write per attempt to a blocking descriptor. A writable pipe takes this many without blocking (PIPE_BUF).
     PIPE_CHUNK = 4096
 
-    # Bytes to write per attempt to a blocking terminal. A nearly full one may block nevertheless. (The native scheduler avoids
-    # that by opening the terminal a second time, in non-blocking mode.)
+    # Bytes to write per attempt to a blocking terminal. A nearly full terminal may block nevertheless. (The native scheduler
+    # avoids that by opening the terminal a second time, in non-blocking mode.)
     DEVICE_CHUNK = 32
 
     # Seconds since the last poll for which a fiber may continue with operations that need not wait, such as transfers.
@@ -96,8 +96,8 @@ module Reactor
       VM::WINDOWS && direction == :read && answer == -Errno::ESHUTDOWN::Errno ? 0 : answer # end of stream
     end
 
-    # A single call of IO::Buffer#read or #write. A slice is made only if the call does not accept the end as an argument: Ruby
-    # reads into a frozen buffer, but not into a slice of one.
+    # Makes a single call of IO::Buffer#read or #write. A slice is made only if the call does not accept the end as an argument:
+    # Ruby reads into a frozen buffer, but not into a slice of one.
     def attempt_once(direction, io, buffer, offset, most)
       Fiber.blocking do
         next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4
@@ -118,7 +118,7 @@ module Reactor
     end
 
     # On Windows, nothing tells whether a descriptor blocks, and every new socket does. So each socket is made non-blocking once,
-    # and the result is kept, because asking for the type of a file takes longer there than writing a line.
+    # and the result is kept, because finding out the type of a file takes longer on Windows than writing a line.
     def nonblocking?(io)
       if VM::WINDOWS
         @nonblocking[io] = BasicSocket === io ? io.nonblock = true : File.file?(io) unless @nonblocking.key?(io)

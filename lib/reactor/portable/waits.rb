@@ -27,7 +27,8 @@ module Reactor
       # @return [Boolean] whether only an unblock can end it
       def forever? = blocks? && !queued && timer.nil?
 
-      # @return [Symbol] as in {FiberStatus}. A :turn that is not queued waits for the end of all other fibers, which are running.
+      # @return [Symbol] as in {FiberStatus}. A :turn that is not queued waits until all other fibers have ended; they are
+      #   running.
       def state
         return :ready if queued
 
@@ -60,8 +61,8 @@ module Reactor
 
     # An exception on its way to a fiber, or a request to end (arguments nil). It takes its turn in the ready queue like a {Wait}.
     #
-    # - `deferred`: whether it has let a wake-up go first, which it does once
-    # - `outlasted`: whether it arrived during a close, which it must not end
+    # - `deferred`: whether it has already let a wake-up go first: it does so only once
+    # - `outlasted`: whether it arrived during a close: it must not end the close
     Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :timer)
 
     private_constant :Wait, :Watch, :Delivery

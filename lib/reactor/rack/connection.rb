@@ -65,7 +65,7 @@ module Reactor
       # @return [Boolean] whether another request may follow
       def may_continue? = @left.positive? && !@server.stopping?
 
-      # Hands the socket to the application, along with what the client has sent after its request.
+      # Hands the socket to the application, along with the bytes that the client has sent after its request.
       def hijack
         @io.to_io.timeout = nil
         @io.ungetc(@buffer) unless @buffer.empty?

@@ -91,15 +91,15 @@ module Reactor
     def close
       forbid_own_fibers unless closed?
       if Fiber.scheduler.equal?(self)
-        Fiber.set_scheduler(nil) # which calls scheduler_close
+        Fiber.set_scheduler(nil) # this calls scheduler_close
       else
         scheduler_close
       end
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel} does. Servers close their connections
-    # here, because no new fibers will serve them.
+    # Ends every watcher, and asks every live fiber to end; see {PortableScheduler#cancel}. Servers close their connections here,
+    # because no new fibers will serve them.
     #
     # @return [nil]
     # @raise as PortableScheduler#cancel
@@ -175,7 +175,7 @@ module Reactor
       shutdown
       Schedulers.unregister(self)
       @offload.stop
-      @starter = nil # its stack may still refer to an earlier scheduler, and that one's stack to one before it
+      @starter = nil # its stack may refer to an earlier scheduler, whose starter refers to a still earlier one
     end
 
     # Ends the remaining fibers. A second signal cuts this short. Fibers whose ensure clauses wait for one another never end, and

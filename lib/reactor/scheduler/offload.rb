@@ -10,9 +10,9 @@ module Reactor
     # A scheduler of this library has up to `workers:` worker threads. Under another library's scheduler, the block gets a thread
     # of its own. If no thread can be started, the block runs in the calling fiber and stalls the others.
     #
-    # On a thread, the block has a copy of its caller's fiber storage: what it writes there is lost when it ends. It does not see
-    # its caller's thread variables and fiber-local variables (`Thread#[]`). Blocks that run on the same thread one after another
-    # share its thread variables, which suits a connection per thread; fiber-local variables, name, priority,
+    # On a thread, the block has a copy of its caller's fiber storage: values that the block writes there are lost when it ends.
+    # It does not see its caller's thread variables and fiber-local variables (`Thread#[]`). Blocks that run on the same thread
+    # one after another share its thread variables, which suits a connection per thread; fiber-local variables, name, priority,
     # `report_on_exception` and `abort_on_exception` are reset between them. In the calling fiber, the block sees everything the
     # fiber sees, and what it writes to the storage stays there.
     #

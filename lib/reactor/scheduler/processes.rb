@@ -13,7 +13,7 @@ module Reactor
     #
     # @param pid [Integer] as waitpid(2): a child; -1: any; 0: this process's group; below -1: group -pid
     # @param flags [Integer] Process::WUNTRACED or 0; Ruby does not call the hook with Process::WNOHANG
-    # @return [Process::Status] also for an error (ECHILD), which the caller raises
+    # @return [Process::Status] even for an error (ECHILD), which the caller then raises
     def process_wait(pid, flags)
       return Fiber.blocking { Process::Status.wait(pid, flags) } if forked_child?
 

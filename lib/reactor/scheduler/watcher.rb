@@ -63,7 +63,7 @@ module Reactor
       self
     end
 
-    # The body of its fiber.
+    # The body of the watcher's fiber.
     #
     # @api private
     def call(events, io)
@@ -86,7 +86,7 @@ module Reactor
 
     private
 
-    # Also called by the scheduler. Releases the block and the storage.
+    # Releases the block and the storage. The scheduler calls this, too.
     #
     # @param io [#to_io, nil] the watched object, if there was no memory for a fiber
     def finish(reason, io = nil)

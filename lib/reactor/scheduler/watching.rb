@@ -50,7 +50,7 @@ module Reactor
       return false unless defined?(OpenSSL::Buffering) && OpenSSL::Buffering === io && Integer === events && events.anybits?(IO::READABLE)
       return true if io.pending.positive?
 
-      buffer = io.instance_variable_get(:@rbuffer) # there is no public method that tells without reading
+      buffer = io.instance_variable_get(:@rbuffer) # no public method tells this without reading
       buffer.is_a?(String) ? !buffer.empty? : readable_now?(io)
     end
 

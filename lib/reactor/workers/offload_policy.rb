@@ -69,8 +69,7 @@ module Reactor
       @workers.run(-> { run_inline(work) }, &work)
     end
 
-    # Runs the block, which may wait forever, on a new thread. The thread ends with the block, and does not count towards the
-    # limit.
+    # Runs a block that may wait forever, on a new thread. The thread ends with the block, and does not count towards the limit.
     def run_on_own_thread(otherwise = nil, &)
       @on_worker += 1
       @own_threads[pool = WorkerPool.new(1)] = true

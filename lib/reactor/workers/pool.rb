@@ -8,8 +8,8 @@ module Reactor
   # fibers. When a fiber is interrupted before its job has started, it withdraws the job. If the job has started, the worker is
   # interrupted, and the fiber leaves once the job has ended, because the job may refer to memory on the fiber's stack.
   #
-  # A worker has no fiber storage of its own, but during a job a copy of the storage of the job's fiber. Of what a job sets on the
-  # thread, only thread variables remain for the next job.
+  # A worker has no fiber storage of its own; during a job it has a copy of the storage of the job's fiber. A job may change the
+  # thread, but only its thread variables remain for the next job.
   #
   # A worker survives an error in its job, and an error that another thread raises in it between two jobs. A worker that is killed
   # is replaced.
@@ -88,8 +88,8 @@ module Reactor
       # Whether the work has forked, and this is the child process.
       def forked_child? = @process != Process.pid
 
-      # However often the fiber is interrupted, it leaves only once the job has ended, with the last error. Errors are handled in
-      # a loop, because there may be thousands, and nested frames would use up the fiber's stack. A kill occurs only once.
+      # However often the fiber is interrupted, it leaves only once the job has ended, and raises the last error. A loop handles
+      # the errors, because there may be thousands, and nested frames would use up the fiber's stack. A kill occurs only once.
       def wait_until_ended
         error = nil
         until @end.closed?
@@ -110,8 +110,8 @@ module Reactor
         end
       end
 
-      # If a worker ends the job meanwhile, it waits until this is settled, and then ignores the interrupt, which would otherwise
-      # hit the next job: see {WorkerPool#next_job}.
+      # If a worker ends the job meanwhile, it waits until this method has ended, and then ignores the interrupt. Otherwise the
+      # interrupt would hit the next job: see {WorkerPool#next_job}.
       def cancel
         return if @cancelled || drop
 
@@ -192,7 +192,7 @@ module Reactor
 
     # A separate method, so that an idle worker keeps no job alive.
     #
-    # @return [Boolean] whether there may be another one
+    # @return [Boolean] whether the worker may take another job
     def run_next_job(priority)
       reset(Thread.current, priority)
       job = next_job or return false
@@ -201,8 +201,8 @@ module Reactor
       !job.last?
     end
 
-    # Undoes what the last job has set, and drops the storage inherited from the fiber that happened to start the thread. Thread
-    # variables remain, for what should live as long as the thread, such as a connection.
+    # Undoes the settings of the last job, and drops the storage inherited from the fiber that happened to start the thread.
+    # Thread variables remain, for objects that should live as long as the thread, such as a connection.
     def reset(thread, priority)
       VM.replace_storage(nil)
       thread.keys.each { |key| thread[key] = nil }
