@@ -1,3 +1,3 @@
 # frozen_string_literal: true
 
-require_relative "reactor" # the gem's name is reactor-loop, and Bundler requires that
+require_relative "reactor" # Bundler requires a file with the gem's name, reactor-loop

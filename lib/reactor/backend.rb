@@ -59,9 +59,9 @@ module Reactor
   end
 
   class << Internal
-    # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best one
+    # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best backend
     # @return [Symbol] the chosen backend
-    # @raise [ArgumentError] it is unknown, or unavailable for the reason in the message
+    # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message
     # @raise [TypeError] wanted is neither a name nor nil
     # @api private
     def choose(wanted)

@@ -13,9 +13,9 @@ module Reactor
       #
       # @param duration [Numeric, #divmod, nil] seconds
       # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: no limit
-      # @raise [TypeError] it is not a duration
-      # @raise [ArgumentError] it is negative
-      # @raise [RangeError] it is NaN or at least 2**63
+      # @raise [TypeError] duration is not a duration
+      # @raise [ArgumentError] duration is negative
+      # @raise [RangeError] duration is NaN or at least 2**63
       def seconds(duration)
         return if duration.nil?
 
@@ -30,7 +30,7 @@ module Reactor
       #
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
       # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit
-      # @raise [TypeError] it is not a number
+      # @raise [TypeError] duration is not a number
       def added_seconds(duration) = duration.nil? ? nil : lenient(Float(0.0 + duration))
 
       # Like {added_seconds}, for Queue#pop and Thread#join, which also accept objects that respond only to to_f.

@@ -355,7 +355,7 @@ module Reactor
     #
     # @param limit [Integer, nil] maximum number of tasks running at once
     # @param timeout [Numeric, nil] seconds for the block and all tasks; 0 or less: elapses at the first wait
-    # @param discard [Boolean] whether to forget tasks when they have ended, for a long-lived group; it then has no
+    # @param discard [Boolean] whether to forget tasks when they have ended, for a long-lived group; the group then has no
     #   {Group#results}
     # @yieldparam group [Group]
     # @return what the block returns

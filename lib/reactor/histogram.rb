@@ -72,7 +72,7 @@ module Reactor
     def max = (last = @counts.rindex(&:positive?)) && [Histogram.start(last + 1), @max].min
 
     # @param share [Float] 0.5 for the median, 0.99 for the 99th percentile
-    # @return [Float, nil] seconds that this share of the durations did not exceed; nil if there are no durations
+    # @return [Float, nil] this share of the durations did not exceed so many seconds; nil if there are no durations
     def percentile(share)
       wanted = [(share * count).ceil, 1].max
       seen = 0
@@ -80,8 +80,8 @@ module Reactor
       found && [Histogram.start(found + 1), @max].min
     end
 
-    # @param seconds [Float] the result is exact if this is a power of two in microseconds
-    # @return [Integer] the number of shorter durations
+    # @param seconds [Float] the count is exact if this limit, in microseconds, is a power of two
+    # @return [Integer] the number of durations below this limit
     def below(seconds) = @counts.first(Histogram.bucket((seconds * 1e6).round)).sum
 
     # @param earlier [Histogram] an earlier reading

@@ -101,7 +101,7 @@ module Reactor
     # @return [Server] has started; stop it by {Server#stop}
     # @raise [ArgumentError] the thread has no scheduler of this library
     def serve(listener)
-      listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit it
+      listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit this option
       server = nil # set before the first connection opens
       open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
       server = Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,

@@ -62,7 +62,7 @@ module Reactor
     # Releases a permit that was acquired without a block. Any fiber or thread may do that.
     #
     # @return [nil]
-    # @raise [ThreadError] there is none; in a trap handler
+    # @raise [ThreadError] there is no such permit; in a trap handler
     def release
       change { @kept.shift or raise ThreadError, "no permit to release" }
       nil

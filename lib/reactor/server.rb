@@ -306,7 +306,7 @@ module Reactor
       raise if @scheduler.forked_child? || !client_gone?(error, socket) # in a forked child, the error decides the exit status
     ensure
       @busy.delete(socket.to_io)
-      VM.replace_storage(@storage) # inherited by the watchers of this connection and the next
+      VM.replace_storage(@storage) # the watchers of this connection and of the next one inherit this storage
       finish(connection, kept, rests)
     end
 

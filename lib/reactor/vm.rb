@@ -63,7 +63,7 @@ module Reactor
             end
           end
         end
-        @fiber.transfer(Fiber.current) # allocates its stack now
+        @fiber.transfer(Fiber.current) # allocates the stack of @fiber now
       end
 
       # @return [Boolean]

@@ -40,7 +40,7 @@ module Reactor
     attr_reader :idle_duration
 
     # @param loop [Fiber]
-    # @param backend [Symbol, String, nil] a native one, see {Reactor.backends}; nil: the best
+    # @param backend [Symbol, String, nil] a native backend, see {Reactor.backends}; nil: the best
     # @raise [ArgumentError] the backend is unknown or unavailable
     def initialize(loop, backend: nil)
       @loop = loop
@@ -114,7 +114,7 @@ module Reactor
 
     # --- descriptors and children ----------------------------------------------------------------------------------
 
-    # @param fiber [Fiber] the current one
+    # @param fiber [Fiber] the current fiber
     # @param io [IO]
     # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
     # @return [Integer, false] those of the events that have occurred; false if the fiber was resumed for another reason

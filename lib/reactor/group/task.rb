@@ -77,7 +77,7 @@ module Reactor
       # In a block of {Reactor.shield}, the task ends when that block has ended.
       #
       # @param reason for {#reason}
-      # @return [Boolean] whether it was running and had not been asked before
+      # @return [Boolean] whether the task was running and had not been asked to end before
       # @raise [ThreadError] called on another thread
       def cancel(reason = nil)
         @group.check_thread
@@ -109,9 +109,9 @@ module Reactor
       # @api private
       def call
         @fiber = Fiber.current
-        return if @asked # before it started
+        return if @asked # asked before the task started
 
-        catch(self) do # a task that cancels itself throws to it
+        catch(self) do # a task that cancels itself throws to this catch
           @value = @body.call(*@arguments)
           @state = :completed
         end

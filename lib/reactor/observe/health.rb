@@ -19,7 +19,7 @@ module Reactor
   # @!attribute [r] lateness
   #   @return [Histogram] how late sleeps, timeouts and other timers ended, in seconds
   # @!attribute [r] queue
-  #   @return [Histogram] how long work waited for a thread, in the native pool and in that of {Offload#offload}, in seconds
+  #   @return [Histogram] how long work waited for a thread, in the native pool and in the pool of {Offload#offload}, in seconds
   class Health
     # The names of the stats that are gauges.
     GAUGES = %i[

@@ -137,8 +137,8 @@ module Reactor
     # @param path [String, #to_path]
     # @param limit [Integer] maximum number of entries; later ones are only counted
     # @return what the block returns
-    # @raise [RuntimeError] it is already being traced
-    # @raise [NotImplementedError] it is the portable scheduler
+    # @raise [RuntimeError] the scheduler is already being traced
+    # @raise [NotImplementedError] the scheduler is portable
     # @raise [SystemCallError] the file cannot be opened, and the block has not run; or the file cannot be written after the block
     #   has run
     def trace(path, limit: 1_000_000, &block)
@@ -159,7 +159,7 @@ module Reactor
     # @raise [SocketPlace::Untrusted] another user owns the folder or can enter it
     # @raise [SystemCallError] the socket cannot be made
     def observe
-      require_relative "observer" # here, because it loads json and socket
+      require_relative "observer" # loaded only on demand, because it loads json and socket
       Observer.start
     end
 
@@ -178,7 +178,7 @@ module Reactor
     #
     # @param signal [String, Symbol, Integer] as for trap, for example "USR2"
     # @return [nil]
-    # @raise [ArgumentError, Errno::EINVAL] there is no such signal, or Ruby or the system reserves it
+    # @raise [ArgumentError, Errno::EINVAL] there is no such signal, or it is reserved by Ruby or the system
     def dump_on(signal)
       before = trap(signal) do |number|
         begin

@@ -12,9 +12,9 @@ module Reactor
   # @!attribute [r] backtrace
   #   @return [Array<String>] of the scheduler's thread when the stall was detected, as for a {FiberStatus}
   # @!attribute [r] over
-  #   @return [Boolean] false in the report when the stall is detected; true in a second report when it has ended
+  #   @return [Boolean] false in the report when the stall is detected; true in a second report, when the stall has ended
   class Stall
-    # @return [String] a description with fiber and duration, and the backtrace while it lasts
+    # @return [String] a description with fiber and duration, and while the stall lasts, the backtrace
     def to_s
       return format("reactor: the stall of %s ended after %.3f s", FiberName.describe(fiber), seconds) if over
 

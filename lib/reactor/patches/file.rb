@@ -11,7 +11,7 @@ module Reactor
     # @api private
     module FileOpen
       # @raise as without a scheduler
-      # @raise [ThreadError] it is a FIFO and no thread can be started
+      # @raise [ThreadError] the file is a FIFO and no thread can be started
       def initialize(path = (nothing = true), ...)
         return super() if nothing
 

@@ -26,7 +26,7 @@ module Reactor
 
       # @param io [IO]
       # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer
-      # @return [Symbol, nil] :interrupted if a fiber was waiting for it
+      # @return [Symbol, nil] :interrupted if a fiber was waiting for the IO
       # @api private
       def self.notify_schedulers(io)
         interrupted = nil
@@ -56,7 +56,7 @@ module Reactor
       def close_write = IOHalfClose.announced(self, false) { super }
 
       # @param io [IO]
-      # @param reading [Boolean] whether it is the reading half
+      # @param reading [Boolean] whether the reading half is being closed
       # @yield closes it
       # @api private
       def self.announced(io, reading)

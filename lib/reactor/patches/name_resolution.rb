@@ -43,7 +43,7 @@ module Reactor
         end
 
         # @param flags [Integer] of getnameinfo(3)
-        # @return [Boolean] whether they request the name of a host
+        # @return [Boolean] whether the flags request the name of a host
         def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
 
         # @return [Boolean] whether another library has replaced one of these methods of Ruby's, for example resolv-replace

@@ -15,7 +15,7 @@ module Reactor
     #
     # @param duration [Numeric, nil] seconds; nil: no limit; a negative number elapses at once
     # @param exception [Class, Exception]
-    # @param message [String, nil] nil: an exception instance is raised as it is
+    # @param message [String, nil] nil: the exception is an instance, and is raised as it is
     # @yieldparam duration [Numeric]
     # @return what the block returns
     # @raise [TypeError] duration is not a duration
@@ -73,7 +73,7 @@ module Reactor
       delivery = Delivery.new(Fiber.current, arguments)
       delivery.timer = @timers.add(seconds, delivery) if seconds
       value = yield(delivery)
-      raise(*arguments) if delivery.outlasted && !delivery.done # there was no wait after the close to raise it
+      raise(*arguments) if delivery.outlasted && !delivery.done # no wait after the close has raised it
 
       value
     ensure

@@ -36,9 +36,9 @@ module Reactor
     #
     # @return [nil]
     # @raise the first error that escaped a fiber
-    # @raise [FiberError] called from one of these fibers
+    # @raise [FiberError] called from one of the scheduler's fibers
     # @raise [RuntimeError] the scheduler is closed
-    # @raise [ThreadError] it belongs to another thread
+    # @raise [ThreadError] the scheduler belongs to another thread
     # @api private
     def drain
       return unless enter
@@ -53,9 +53,9 @@ module Reactor
     # and rescue clauses do not. The fibers end in {#drain}: it serves their ensure clauses, however long these wait.
     #
     # @return [nil]
-    # @raise [FiberError] called from one of these fibers
+    # @raise [FiberError] called from one of the scheduler's fibers
     # @raise [RuntimeError] the scheduler is closed
-    # @raise [ThreadError] it belongs to another thread
+    # @raise [ThreadError] the scheduler belongs to another thread
     # @api private
     def cancel
       return unless enter
@@ -81,9 +81,9 @@ module Reactor
     end
 
     # @return [nil]
-    # @raise [FiberError] called from one of these fibers
+    # @raise [FiberError] called from one of the scheduler's fibers
     # @raise [RuntimeError] the scheduler is closed
-    # @raise [ThreadError] it belongs to another thread
+    # @raise [ThreadError] the scheduler belongs to another thread
     # @api private
     def forbid_own_fibers
       fiber = Fiber.current

@@ -16,7 +16,7 @@ module Reactor
 
     # @param bytes [String]
     # @param env [Hash] is filled
-    # @return [Integer] the length of the head; 0 if it is incomplete; the negative status if it is refused
+    # @return [Integer] the length of the head; 0 if the head is incomplete; the negative status if the request is refused
     def parse(bytes, env)
       bytes = bytes.b
       start = bytes[/\A(?:\r?\n)*/n].bytesize

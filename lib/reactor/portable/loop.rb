@@ -97,7 +97,7 @@ module Reactor
 
     # Ends the fiber's waits in {PortableScheduler#block} and {PortableScheduler#kernel_sleep}.
     def end_blocks(fiber)
-      @early_unblocks[fiber] = true # before reading @waits: #begin_block writes to @waits, then reads this
+      @early_unblocks[fiber] = true # before reading @waits: #begin_block writes to @waits, then reads @early_unblocks
       wait = @waits[fiber]
       @early_unblocks.delete(fiber) unless wait.nil? && (@beginning || overridden?)
       while wait

@@ -53,7 +53,7 @@ module Reactor
 
     # @param backend [Symbol, String, nil] only :select is allowed
     # @raise [ArgumentError] any other backend
-    # @raise [RuntimeError] it is initialized already
+    # @raise [RuntimeError] the scheduler is initialized already
     # @raise [SystemCallError] no descriptors left
     def initialize(backend = nil)
       raise ArgumentError, "the portable scheduler has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
@@ -157,7 +157,7 @@ module Reactor
     #
     # @param blocker the object waited for
     # @param timeout [Numeric, nil] seconds; negative numbers count as 0, as for Thread#join and Queue#pop
-    # @return [Boolean] true if it was unblocked; false when the timeout elapses
+    # @return [Boolean] true if the fiber was unblocked; false when the timeout elapses
     # @raise [TypeError] timeout is not a duration
     def block(blocker, timeout = nil)
       wait = begin_block(:block) # must be the first line
@@ -183,7 +183,7 @@ module Reactor
     #
     # @param fiber [Fiber, #raise] from Ruby 4.1 on, a stand-in that responds to alive? and raise
     # @param exception [Exception]
-    # @return [Boolean] whether it will be raised
+    # @return [Boolean] whether the exception will be raised
     # @raise [TypeError] exception is not an exception object, or fiber is neither a Fiber nor responds to raise
     def fiber_interrupt(fiber, exception)
       raise TypeError, "exception object expected" unless Exception === exception
@@ -327,8 +327,8 @@ module Reactor
     #   offset, length), where `length` is a maximum instead of a minimum, and there is one attempt that does not wait.
     #   @param io [IO]
     #   @param buffer [IO::Buffer]
-    #   @param length [Integer] minimum number of bytes, for which it waits if necessary; 0: one attempt that does not wait
-    #   @param offset [Integer] where to put them in the buffer
+    #   @param length [Integer] minimum number of bytes; waits for them if necessary; 0: one attempt that does not wait
+    #   @param offset [Integer] where to put the bytes in the buffer
     #   @return [Integer] number of bytes read, 0 at the end of the file; -errno, in particular -EAGAIN, after which Ruby waits
     #   @raise [TypeError, ArgumentError, IOError] a wrong type; beyond the end of the buffer; a closed IO
     # @!method io_write(io, buffer, length, offset)

@@ -60,8 +60,8 @@ module Reactor
 
       private
 
-      # @return [Float, Rational] Virtual times are exact to the nanosecond, so that sums that should be equal are equal. Floats
-      #   would not be, on a machine that has been up for months.
+      # @return [Float, Rational] Virtual times are exact to the nanosecond, so sums that should be equal are equal. Sums of
+      #   Floats would not be, on a machine that has been up for months.
       def from_now(seconds)
         return Clock.now + seconds unless @virtual_now
 

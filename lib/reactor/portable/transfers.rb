@@ -3,7 +3,7 @@
 begin
   require "io/nonblock"
 rescue LoadError
-  nil # without it, every descriptor is treated as blocking, and polled before use
+  nil # without io/nonblock, every descriptor is treated as blocking, and polled before use
 end
 
 module Reactor

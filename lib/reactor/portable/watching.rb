@@ -27,7 +27,7 @@ module Reactor
       watch
     end
 
-    # @return [Boolean] whether it was waiting
+    # @return [Boolean] whether the watcher was waiting
     # @raise [ThreadError] called on another thread
     # @api private
     def cancel_watcher(watch)

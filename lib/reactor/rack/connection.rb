@@ -140,7 +140,7 @@ module Reactor
 
       # Reads a request whose first bytes have arrived.
       #
-      # @return [Hash, nil] its environment; nil if the client has closed the connection
+      # @return [Hash, nil] the request's environment; nil if the client has closed the connection
       def request
         @buffer = read or return if @buffer.empty?
 

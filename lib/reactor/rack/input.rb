@@ -30,7 +30,7 @@ module Reactor
       # @param buffer [String, nil] is overwritten with the result
       # @return [String, nil] nil at the end of the body, unless length is nil or 0
       # @raise [EOFError] the client has closed the connection before the end of the body
-      # @raise [StandardError] the body violates HTTP or a limit, or takes too long; unless the application rescues it, the
+      # @raise [StandardError] the body violates HTTP or a limit, or takes too long; unless the application rescues the error, the
       #   response is 4xx
       # @raise [IOError] the request has been answered
       def read(length = nil, buffer = nil)

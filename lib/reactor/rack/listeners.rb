@@ -11,7 +11,7 @@ module Reactor
     # @api private
     class Listeners
       UNIX = "unix:"
-      ATTEMPTS = 10 # at finding a port that is free on all addresses
+      ATTEMPTS = 10 # attempts to find a port that is free on all addresses
       private_constant :UNIX, :ATTEMPTS
 
       # @param places [Integer] number of sets: one per worker, or 1
@@ -84,7 +84,7 @@ module Reactor
 
       def listen(address, port, shares)
         socket = Socket.new(address.afamily, :STREAM)
-        socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # where it would let two processes share a port
+        socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # on Windows, it would let two processes share a port
         socket.setsockopt(:SOCKET, :REUSEPORT, true) if shares
         socket.ipv6only! if address.ipv6?
         socket.bind(Addrinfo.tcp(address.ip_address, port))

@@ -15,7 +15,7 @@ module Reactor
       FINAL = %w[connection content-length transfer-encoding].freeze
       private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN, :FINAL
 
-      # @return [Boolean] whether any of it has been written
+      # @return [Boolean] whether any of the response has been written
       attr_reader :began
 
       # @return [Integer] bytes of the body written so far

@@ -96,7 +96,7 @@ module Reactor
       def supervise
         @current = Array.new(@workers) # the serving process of each place
         @running = {} # pid => when it started
-        @orphaned, @alive = IO.pipe # tells workers by its end of file that this process has ended
+        @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
         @workers.times { |place| @current[place] = start(place) }
         handle(@events.pop) until @stopping
         end_workers
