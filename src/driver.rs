@@ -173,7 +173,7 @@ pub trait Wake: Send + Sync {
 ///   silence.
 /// - **Registered tokens only.** Events carry the newest token registered for a descriptor. An event for a deregistered
 ///   or replaced token may still arrive, because a duplicate of a closed descriptor keeps the old registration alive.
-///   Callers detect it by the token's generation.
+///   Callers detect such an event by the token's generation.
 /// - **One registration per descriptor.** `register` replaces an existing registration. `EEXIST`, `ENOENT` and `EBADF`
 ///   caused by a closed or reused descriptor are handled internally.
 /// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never reported.
@@ -283,8 +283,8 @@ pub trait Driver: Send {
 ///   under its token. It does not report operations that were withdrawn or abandoned, or whose outcome has already been
 ///   taken.
 /// - **In order.** Operations reach the kernel in the order in which they were started, no later than the next poll.
-/// - **Shared memory.** The caller and the kernel both hold an operation's memory; it is reused only after both have
-///   released it. Abandoning an operation or dropping the driver is therefore always safe.
+/// - **Shared memory.** The caller and the kernel both hold an operation's memory, which is reused only after both
+///   have released it. Abandoning an operation or dropping the driver is therefore always safe.
 ///
 /// ```
 /// use std::net::{TcpListener, TcpStream};
@@ -355,7 +355,7 @@ pub trait Operations {
     /// Changes the token under which the operation will be reported. No effect once it has been reported.
     fn redirect(&mut self, id: OperationId, token: Token);
 
-    /// Removes and ends an operation that has not been submitted. False if it has been.
+    /// Removes and ends an operation that has not been submitted. False if it has been submitted.
     fn withdraw(&mut self, id: OperationId) -> bool;
 
     /// Submits all queued operations and blocks until this one has an outcome.

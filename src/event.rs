@@ -29,8 +29,8 @@ impl Ready {
     pub const PRIORITY: Self = Self(2);
     /// Writing will not block.
     pub const WRITABLE: Self = Self(4);
-    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` from a read filter). Unread bytes can still be
-    /// read, then the end of the stream. Answers only waits for reading.
+    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` from a read filter). Reads still return the
+    /// unread bytes, and then the end of the stream. Answers only waits for reading.
     pub const READ_CLOSED: Self = Self(8);
     /// Both halves are closed (`EPOLLHUP`). Answers waits for any direction.
     pub const HANGUP: Self = Self(16);

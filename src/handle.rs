@@ -118,7 +118,8 @@ impl Handle {
         self.shared.sleeping.load(Ordering::SeqCst)
     }
 
-    /// Called before the reactor sleeps. False if it must not, because the inbox is not empty or the reactor was woken.
+    /// Called before the reactor sleeps. False if the reactor must not sleep, because the inbox is not empty or the
+    /// reactor was woken.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
         !self.shared.woken.load(Ordering::SeqCst) && !self.has_notifications()

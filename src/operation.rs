@@ -34,7 +34,8 @@ impl Operation<'_> {
     }
 }
 
-/// The id of an operation, valid from its start until its outcome is taken or it is withdrawn or abandoned.
+/// The id of an operation, valid from the operation's start until its outcome is taken, or the operation is withdrawn
+/// or abandoned.
 ///
 /// ```
 /// use reactor::OperationId;

@@ -233,10 +233,10 @@ impl Reactor {
     }
 
     /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an
-    /// event from the kernel. None on platforms without one; see [`Driver::descriptor`].
+    /// event from the kernel. None on platforms without such a descriptor; see [`Driver::descriptor`].
     ///
-    /// Timers do not make it readable, and notifications from other threads do so only during a [`Sleep`]. A thread
-    /// that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most
+    /// Timers do not make the descriptor readable, and notifications from other threads do so only during a [`Sleep`].
+    /// A thread that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most
     /// [`Sleep::timeout`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.selector.descriptor()
@@ -247,8 +247,8 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] if the driver has no descriptor. Otherwise those of fcntl(2), `F_DUPFD_CLOEXEC`:
-    /// `EMFILE`.
+    /// [`io::ErrorKind::Unsupported`] if the driver has no descriptor. Otherwise the errors of fcntl(2),
+    /// `F_DUPFD_CLOEXEC`: `EMFILE`.
     ///
     /// ```
     /// use reactor::{Interest, Reactor};

@@ -56,7 +56,7 @@ impl Entry {
 }
 
 impl Registry {
-    /// The slot of a descriptor: its number. None if the number cannot be a descriptor.
+    /// The slot of a descriptor, which is the descriptor's number. None if the number cannot be a descriptor.
     #[inline]
     pub(crate) fn slot(descriptor: Descriptor) -> Option<u32> {
         let slot = u32::try_from(descriptor).ok();
@@ -102,8 +102,8 @@ impl Registry {
         Token::new(slot, generation.wrapping_add(1))
     }
 
-    /// Applies an event that answers a wait, and appends one event for each wait that it answers. If it answers none,
-    /// returns false and changes nothing.
+    /// Applies an event that answers a wait, and appends one event for each answered wait. If the event answers no
+    /// wait, returns false and changes nothing.
     pub(crate) fn answer(&mut self, event: Event, events: &mut Events) -> bool {
         let Event { token, ready } = event;
         let Some(entry) = self.get_mut(token.index()) else {

@@ -254,7 +254,7 @@ impl Selector {
         }
     }
 
-    /// When [`Selector::rearm`] next searches for idle waits; None if no wait has begun since it last found none.
+    /// When [`Selector::rearm`] next searches for idle waits; None if no wait has begun since a search that found none.
     pub fn next_rearm(&self) -> Option<Instant> {
         self.rearming.next
     }
@@ -268,8 +268,8 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::poll`]: if an [`Attempt::Short`] let a wait skip its system call, this polls to check for
-    /// more bytes.
+    /// The errors of [`Driver::poll`]: if an [`Attempt::Short`] let a wait skip its system call, this polls to check
+    /// for more bytes.
     #[inline]
     pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
         match self.rearming.next {

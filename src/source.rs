@@ -125,8 +125,8 @@ impl<T: AsDescriptor> Source<T> {
         reactor.wait(self.descriptor(), self.owner, interest, token)
     }
 
-    /// Makes one non-blocking call in the direction of `interest`. If it would have blocked, this is cached, and the
-    /// next wait makes no system call.
+    /// Makes one non-blocking call in the direction of `interest`. If the call would have blocked, that is cached, and
+    /// the next wait makes no system call.
     ///
     /// # Errors
     ///

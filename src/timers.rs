@@ -58,7 +58,7 @@ struct Entry {
 
 #[derive(Debug)]
 struct Slot {
-    /// The current timer's generation; in a free slot, that of its next timer.
+    /// The generation of the slot's current timer; in a free slot, that of the next timer.
     generation: u32,
     /// The timer's index in the heap.
     place: u32,

@@ -111,17 +111,17 @@ impl Sleep {
     }
 
     /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, a signal arrives (Unix), or the
-    /// timeout elapses, never less.
+    /// timeout elapses; the timeout never ends early.
     ///
     /// On Linux, Android and FreeBSD the timeout has nanosecond resolution (ppoll(2)). Elsewhere it is rounded up to
-    /// milliseconds. On Windows it ends on a tick of the system clock, like all waits there: every 15.6 ms, or as set
-    /// by `timeBeginPeriod`.
+    /// milliseconds. On Windows the block ends on a tick of the system clock, like all waits there. Ticks come every
+    /// 15.6 ms, or as set by `timeBeginPeriod`.
     ///
     /// It collects no events: the next [`Reactor::collect`](crate::Reactor::collect) does.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed; without a descriptor, those of
+    /// `EBADF` if the driver's descriptor was closed; without a descriptor, the errors of
     /// [`Wake::block`](crate::Wake::block).
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {

@@ -31,7 +31,8 @@ pub mod platform;
 pub mod ractor;
 pub mod thread;
 
-/// The version of the scheduler interface in the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and above (4.1).
+/// The version of the scheduler interface in the Ruby that this was built for: 2 in Ruby 3.3 and 3.4, 3 in Ruby 4.0, 4
+/// and above in Ruby 4.1.
 pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
 
 /// Allows any Ractor to load this extension.

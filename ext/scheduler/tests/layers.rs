@@ -1,5 +1,5 @@
-//! The layers of the extension and of this crate: each module uses only modules in lower layers, and no file is too long.
-//! The core's layers are checked by `tests/layers.rs` in the repository root.
+//! Checks the layers of the extension and of this crate: each module uses only modules in lower layers, and no file is
+//! too long. The core's layers are checked by `tests/layers.rs` in the repository root.
 
 #[path = "../../../tests/support/imports.rs"]
 mod imports;
@@ -57,7 +57,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     ),
 ];
 
-/// Only these name a platform's crate or module, or are compiled differently per platform.
+/// Only these files name a platform's crate or module, or are compiled differently per platform.
 const PLATFORM: [&str; 5] = [
     "scheduler/src/system", // its folders, and which one is compiled
     "scheduler/src/system/errno",
@@ -66,7 +66,7 @@ const PLATFORM: [&str; 5] = [
     "reactor/src/ruby/windows",
 ];
 
-/// Only these contain unsafe code.
+/// Only these files contain unsafe code.
 const UNSAFE: [&str; 5] = [
     "reactor/src/ruby",
     "scheduler/src/state/object_ref",
@@ -168,7 +168,7 @@ fn no_file_imports_itself_in_a_circle() {
             uses.insert(file, targets.filter(|target| target != file).collect());
         }
         let mut left = uses;
-        // A file that uses none of the remaining ones, or is used by none of them, is in no circle.
+        // A file that uses none of the remaining files, or is used by none of them, is in no circle.
         while let Some(outside) = left.keys().copied().find(|file| {
             let uses_none = left[file]
                 .iter()
@@ -203,7 +203,7 @@ fn the_files_of_a_room_are_in_order() {
     }
 }
 
-/// The files of `control` extend the same types, so their imports do not show which uses which.
+/// The files of `control` extend the same types, so their imports do not show which file uses which.
 #[test]
 fn the_methods_of_control_call_down() {
     let sources = sources("reactor/src");

@@ -1,7 +1,7 @@
 //! Windows: a completion port has no handle to wait on, so a thread that sleeps without borrowing the driver polls the
 //! port.
 //!
-//! Only one thread at a time may poll mio's `Selector` (1.2.5, src/sys/windows/selector.rs): `select2` asserts it.
+//! Only one thread at a time may poll mio's `Selector` (1.2.5, src/sys/windows/selector.rs): `select2` asserts that.
 //! Other threads may register meanwhile: they queue the socket under a lock, and pass it to the kernel themselves if a
 //! thread is polling (`update_sockets_events_if_polling`). So registrations go through a clone of the registry, and the
 //! poll itself is in the [`Port`], from which one thread takes it.

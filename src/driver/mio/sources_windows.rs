@@ -20,8 +20,8 @@ use crate::{
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
-/// The registered sockets. mio disarms a socket when it reports an event; the next poll or sleep re-arms it, which
-/// makes the driver level-triggered.
+/// The registered sockets. mio disarms a socket when it reports an event, and the next poll or sleep re-arms the
+/// socket. This makes the driver level-triggered.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     sockets: HashMap<RawSocket, Registered>,

@@ -48,7 +48,7 @@ impl Drop for TimeoutBlock {
     fn drop(&mut self) {
         if !self.ended.get() && self.forks == fork_generation() {
             if let Some(handle) = self.handle.upgrade() {
-                _ = handle.notify(self.token); // an error means that waking the loop failed; the loop finds the token later
+                _ = handle.notify(self.token); // after an error the loop was not woken, and finds the token later
             }
         }
     }

@@ -185,7 +185,7 @@ pub struct SendableBuffer {
 unsafe impl Send for SendableBuffer {}
 
 impl SendableBuffer {
-    /// Writes to it.
+    /// Writes to the memory.
     pub fn with_writable<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
         // SAFETY: base..base+size lies in a buffer that the VM created and locked, around memory that the waiting method
         // call keeps alive (a string is locked as well). The fiber is parked, and its frames stay there, until the job has
@@ -196,8 +196,9 @@ impl SendableBuffer {
 
 /// Whether the buffer is a slice of another one.
 ///
-/// A locked slice has the same flags as a buffer of the VM, and neither the C API nor IO::Buffer's methods can distinguish
-/// them; only the description can. Getting it takes 0.7 us, so this is checked only before a transfer is given to a worker.
+/// A locked slice has the same flags as a buffer of the VM, and neither the C API nor IO::Buffer's methods can
+/// distinguish the two; only the description can. Getting the description takes 0.7 us, so this is checked only before
+/// a transfer is given to a worker.
 fn is_slice(buffer: Value) -> Result<bool, Error> {
     let description: String = buffer.funcall("to_s", ())?;
     Ok(description.contains("SLICE"))

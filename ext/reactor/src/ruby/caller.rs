@@ -95,7 +95,7 @@ const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
 /// them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
 pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 
-/// The most common of them.
+/// The most common of these methods.
 pub static CLOSE: Callers = Callers::new(&[("IO", "close")]);
 
 /// Whether one of these methods called the running hook: among the innermost DEPTH frames, the first of which is the hook's
@@ -148,7 +148,7 @@ impl Callers {
         // SAFETY: what runs in a frame, which from here on is never collected.
         unsafe { rb_sys::rb_gc_register_mark_object(caller) };
         let entry = caller as usize | usize::from(named);
-        // If another Ractor was quicker, it is stored in the next place.
+        // If another Ractor has taken this place first, the caller gets the next place when it is seen again.
         _ = place.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed);
         named
     }

@@ -30,7 +30,7 @@ pub fn ruby() -> Ruby {
     Ruby::get().unwrap_or_else(|_| std::process::abort())
 }
 
-/// The exception that an error raises. `Err` if it raises none but unwinds: a kill, or a throw.
+/// The exception that an error raises. `Err` if the error unwinds without an exception: a kill, or a throw.
 ///
 /// Use this instead of `Error::value`. For an error made in Rust, that returns the exception's class, because magnus
 /// creates the exception only when it raises it.

@@ -135,8 +135,8 @@ pub fn is_unborn(fiber: Value) -> bool {
 /// Ends the current fiber with `Fiber#kill`, which no rescue can stop.
 pub fn kill(fiber: ObjectRef) -> Error {
     let killed = fiber.value().funcall::<_, _, Value>("kill", ());
-    // `Fiber#kill` returns only for a fiber that is already being killed. But the VM raises the kill again on every switch
-    // back to it, so switching to an empty fiber and back ends it.
+    // `Fiber#kill` returns only for a fiber that is already being killed. But the VM raises the kill again on every
+    // switch back to that fiber, so switching to an empty fiber and back ends it.
     match killed.and_then(|_| switch_to_empty_fiber()) {
         Err(error) => error,
         Ok(()) => unreachable!("a killed fiber does not continue"),

@@ -17,8 +17,8 @@ use magnus::{
 };
 use rb_sys::{ID, VALUE};
 
-/// The object's number. If it has none, it gets the one that `number_of` derives from a serial. `None` for a frozen object,
-/// which cannot store one.
+/// The object's number. If it has none, it gets the number that `number_of` derives from a serial. `None` for a frozen
+/// object, which cannot store a number.
 pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
     if let Some(number) = known(object) {
         return Some(number);

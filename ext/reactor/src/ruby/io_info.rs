@@ -24,7 +24,7 @@ pub struct IoInfo {
     pub descriptor: Descriptor,
     pub owner_id: OwnerId,
     pub kind: DescriptorKind,
-    /// An object of one of Ruby's socket classes, whose hooks may park.
+    /// The IO is an object of one of Ruby's socket classes. Hooks called for it may park.
     pub is_ruby_socket: bool,
 }
 

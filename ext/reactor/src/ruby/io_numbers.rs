@@ -24,8 +24,8 @@ use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
 use reactor_scheduler::system::descriptor::Descriptor;
 
-/// The flag of objects that have had an entry. Flags from this one on are for the class's own use, and Ruby's IO uses none
-/// of them. New objects do not have it, and `dup` and `clone` do not copy it.
+/// The flag of objects that have had an entry. Flags from this one on are for the class's own use, and Ruby's IO uses
+/// none of them. New objects do not have the flag, and `dup` and `clone` do not copy it.
 const NUMBERED: VALUE = rb_sys::ruby_fl_type::RUBY_FL_USER10 as VALUE;
 
 const PAGE: usize = 1 << 12;

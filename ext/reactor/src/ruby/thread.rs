@@ -51,10 +51,11 @@ pub fn count_forks() {
     ONCE.call_once(|| platform::on_fork(child));
 }
 
-/// Keeps the current Ruby thread on its native thread, for good; false if this Ruby cannot (before 3.4). In Ractors
-/// other than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between native threads, while
-/// its own `fiber_switch` may still hold a thread-local address from before the switch. Not used on Ruby 4.0: there
-/// threads may move, and 4.0.5 crashed in 9 of 25 runs when threads were kept on theirs (`nt_start`, no context).
+/// Keeps the current Ruby thread on its native thread from now on; false if this Ruby cannot do that (before 3.4). In
+/// Ractors other than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between native
+/// threads, while its own `fiber_switch` may still hold a thread-local address from before the switch. Not used on Ruby
+/// 4.0: there threads may move, and 4.0.5 crashed in 9 of 25 runs when threads were kept on theirs (`nt_start`, no
+/// context).
 pub fn lock_native_thread() -> bool {
     platform::lock_native_thread()
 }

@@ -15,7 +15,7 @@ pub const TOO_LARGE: Errno = Errno::FAULT;
 /// Does nothing: each call itself says whether it may block.
 pub fn make_nonblocking(_: Descriptor) {}
 
-/// Makes each forked child call this, which must be async-signal-safe.
+/// Makes each forked child call this function. It must be async-signal-safe.
 pub fn on_fork(child: extern "C" fn()) {
     // SAFETY: the handler is a function, and is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };

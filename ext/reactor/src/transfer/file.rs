@@ -38,8 +38,8 @@ use crate::{
 /// The most bytes that a worker transfers at once. They may then be copied while holding the GVL.
 const PIECE: usize = 1 << 20;
 
-/// Writes up to this size that the kernel cannot guarantee to finish at once are still made directly, as long as direct
-/// writes are quick.
+/// If the kernel cannot guarantee that a write finishes at once, a write of up to this size is still made directly, as
+/// long as direct writes are quick.
 const INLINE_WRITE_MAX: usize = 16 << 10;
 
 /// How a worker makes its system calls: it may block.
@@ -343,7 +343,8 @@ impl FileTransfer<'_> {
     }
 }
 
-/// Brings a range of a file into the page cache, on the pool if it is not there. False if it is not a regular file.
+/// Brings a range of a file into the page cache, by a pool worker unless it is there already. False if the IO is no
+/// regular file.
 ///
 /// The range begins at `start`, or at the current position. The kernel is asked for `ahead` bytes too, so that the disk
 /// works in parallel.

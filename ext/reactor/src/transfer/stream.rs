@@ -242,7 +242,7 @@ fn continue_transfer(
     }
 }
 
-/// Attempts the rest. `None` if the kind is not the cached one.
+/// Attempts to transfer the rest. `None` if the descriptor is no longer of the cached kind.
 fn attempt_stream(
     scope: &HookScope,
     io: &IoInfo,
@@ -280,7 +280,7 @@ fn device_limit(
     })
 }
 
-/// A terminal may end a read before it is readable.
+/// Whether this reads from a terminal or another device. A terminal may end a read before it is readable.
 fn is_read_of_device(transfer: &Transfer, io: &IoInfo) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }

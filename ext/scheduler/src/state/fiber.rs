@@ -279,7 +279,8 @@ impl FiberRecord {
         self.wait.is_unblock_only()
     }
 
-    /// Whether a timeout block about to begin may be in a handler not yet recognised: one that runs during no wait.
+    /// Whether a timeout block that is about to begin may be in a handler that is not recognised yet, because it runs
+    /// during no wait.
     pub fn may_begin_in_handler(&self) -> bool {
         !self.is_in_wait() && !self.is_in_handler()
     }
@@ -376,7 +377,7 @@ impl FiberRecord {
     /// | not kept                                  | a hook begins in a fiber with another number | not kept | that fiber gets its own record |
     /// | not kept                                  | it is collected                     | -                | its timeouts end, and the record is removed with the last one |
     ///
-    /// A fiber that runs for no other one raises its timeouts itself, so it is kept.
+    /// A fiber that runs for no other fiber raises its timeouts itself, so it is kept.
     pub(super) fn collectable(&self) -> Option<u64> {
         self.collectable_with(self.active_hooks)
     }

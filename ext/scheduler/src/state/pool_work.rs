@@ -12,7 +12,7 @@ use crate::state::{State, fiber::Slot, wait::Purpose};
 /// A small file write that takes longer than this is slow.
 const SLOW_WRITE: Duration = Duration::from_millis(1);
 
-/// After a slow write, small writes go to the pool for this many times as long as it took.
+/// After a slow write, small writes go to the pool for this many times the duration of that write.
 const SLOW_WRITE_PENALTY: u32 = 100;
 
 impl State {

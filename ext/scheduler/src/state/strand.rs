@@ -44,7 +44,7 @@ pub enum StrandEntry {
     /// has ended.
     Code,
     Timeout(Timeout),
-    /// A fiber that runs for this one, and the number of this one's wait, or code, when it resumed that fiber.
+    /// A fiber that runs for this one, and the number of the wait, or code, of this fiber when it resumed that one.
     Resumed {
         fiber: Slot,
         during: u32,

@@ -72,7 +72,7 @@ fn block(state: &mut State, slot: Slot) {
     state.before_park(slot);
 }
 
-/// What runs next. Makes polls that are due, because whether one is due depends on the machine.
+/// The fiber or watcher that runs next. Makes polls that are due, because whether a poll is due depends on the machine.
 fn next_turn(state: &mut State) -> Next {
     loop {
         match state.next_ready() {

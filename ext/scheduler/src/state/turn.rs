@@ -126,8 +126,8 @@ impl State {
         }
     }
 
-    /// Expires the timeout with this token, if its block is still running: its exception is raised where the block waits.
-    /// Returns whether a fiber was queued for that.
+    /// Expires the timeout with this token, if its block is still running: the timeout's exception is raised where the
+    /// block waits. Returns whether a fiber was queued for that.
     pub fn expire_timeout(&mut self, token: Token) -> bool {
         let queued = self.fibers.expire(token);
         if let Some(wait) = queued {

@@ -17,7 +17,7 @@ use crate::state::{
 /// The maximum number of such waits at a time, each on its own thread.
 const MAX_WAITS: usize = 4096;
 
-/// A worker that waits for a descriptor and notifies the wait's token. Dropping this ends it.
+/// A worker that waits for a descriptor and notifies the wait's token. Dropping this ends the worker's wait.
 pub trait WorkerWait: fmt::Debug + Send {
     /// The events for which the descriptor is ready; empty until the worker knows.
     fn ready(&mut self) -> Ready;
@@ -26,7 +26,7 @@ pub trait WorkerWait: fmt::Debug + Send {
     fn end(&mut self) {}
 }
 
-/// Begins a wait for a descriptor that the driver refused with this error. `None` if it is always ready.
+/// Begins a wait for a descriptor that the driver refused with this error. `None` if the descriptor is always ready.
 pub type BeginWorkerWait =
     fn(&mut Pool, Watch, Token, io::Error) -> io::Result<Option<Box<dyn WorkerWait>>>;
 
@@ -58,7 +58,7 @@ impl Unpolled {
         ReadinessWait::Unpolled
     }
 
-    /// Begins a worker's wait for a descriptor that the driver refused. `None` if it is always ready.
+    /// Begins a worker's wait for a descriptor that the driver refused. `None` if the descriptor is always ready.
     #[cold]
     pub fn begin(
         &mut self,
@@ -134,8 +134,8 @@ impl State {
         self.unpolled.end(token);
     }
 
-    /// Like [`State::begin_job`], but the work runs on one of the threads that wait for descriptors refused by the
-    /// driver, because it may wait forever.
+    /// Like [`State::begin_job`], but for work that may wait forever: it runs on one of the threads that wait for
+    /// descriptors refused by the driver.
     pub fn begin_unpolled_job<T: Send + 'static>(
         &mut self,
         slot: Slot,

@@ -38,7 +38,7 @@ pub fn ready_if_unpolled(interest: Interest) -> Interest {
     interest.without(Interest::PRIORITY).unwrap_or(interest)
 }
 
-/// The registrations of one wait, to undo when it ends.
+/// The registrations of one wait. They are undone when it ends.
 pub type Registered = (Token, ReadinessWait, Option<TimerId>);
 
 /// The registrations of a wait on several objects.
@@ -53,7 +53,7 @@ pub struct RegisteredAny {
 #[derive(Debug)]
 pub enum BegunAny {
     Parked,
-    /// One of them is always ready.
+    /// One of the objects is always ready.
     Ready,
     Failed(std::io::Error),
 }
@@ -201,8 +201,8 @@ impl State {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, otherwise `block`. Without a limit, nothing else ends
-    /// it. `None` if an `unblock` has already come.
+    /// Begins a wait for an `unblock`: that of `kernel_sleep` if `sleeps`, otherwise that of `block`. Without a limit,
+    /// nothing else ends the wait. `None` if an `unblock` has already come.
     #[inline(always)]
     pub fn begin_block(
         &mut self,

@@ -14,7 +14,7 @@ use crate::state::{
     wait::{Pending, WaitStatus, WakeCause},
 };
 
-/// A fiber that waits for one blocker and, in a trap handler during that, for another.
+/// A fiber that waits for one blocker and, in a trap handler during that wait, for another blocker.
 fn nested() -> (State, Slot) {
     let (outer, inner) = (Some(ObjectRef::new(40)), Some(ObjectRef::new(48)));
     let (mut state, _) = open();
@@ -57,7 +57,7 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
     assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 
-/// The handler closes an IO that others use. Its wait must continue, so the exception is put back.
+/// The handler closes an IO that other fibers use. The handler's wait must continue, so the exception is put back.
 #[test]
 fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handler() {
     let (mut state, _script) = open();
@@ -94,7 +94,7 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
     );
 }
 
-/// The VM names the fiber's thread when a thread that it joins has ended.
+/// The VM names the fiber's thread when a thread that the fiber joins has ended.
 #[test]
 fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
     let thread = Some(ObjectRef::new(48));
@@ -160,7 +160,7 @@ fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_r
     state.enter(fiber(1)).unwrap();
     let enumerator = state.enter(fiber(2)).unwrap().slot;
     state.begin_timeout(enumerator, (ERROR, NIL), Some(Duration::ZERO));
-    state.enter(fiber(1)).unwrap(); // it continues, and waits
+    state.enter(fiber(1)).unwrap(); // the fiber continues, and waits
     block(&mut state, resumer);
     state.enter(fiber(1)).unwrap();
     block(&mut state, resumer);

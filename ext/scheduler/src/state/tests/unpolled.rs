@@ -17,7 +17,7 @@ use crate::state::{
 const REFUSED: Descriptor = 1 << 20;
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Its worker finishes at once.
+/// A wait whose worker finishes at once.
 #[derive(Debug)]
 struct Done(Job<()>);
 

@@ -52,7 +52,7 @@ fn watch(state: &mut State, new: NewWatcher) -> Token {
     state.begin_watcher(new).unwrap().token
 }
 
-/// What runs, in order: watchers as their objects, fibers as theirs.
+/// The objects of the watchers and fibers that run, in order.
 fn turns(state: &mut State) -> Vec<ObjectRef> {
     iter::from_fn(|| match next_turn(state) {
         Next::Watcher(token) => Some(state.take_due_watcher(token).unwrap().object),
@@ -96,7 +96,7 @@ fn watchers_and_fibers_take_their_turns_in_the_order_of_their_events() {
     assert_eq!(expected[..], turns(&mut state));
 }
 
-/// A fiber that waits starts a watcher's fiber. Meanwhile a finalizer yields in it, and the wait ends.
+/// A waiting fiber starts a watcher's fiber. Meanwhile a finalizer yields in the waiting fiber, and the wait ends.
 #[test]
 fn a_fiber_whose_wait_ends_while_it_starts_a_watcher_gets_control_again() {
     for is_yield in [false, true] {

@@ -21,7 +21,7 @@ fn fiber() -> (FiberTable, Slot) {
     (fibers, slot)
 }
 
-/// A fiber, and one that runs for it.
+/// A fiber, and another fiber that runs for it.
 fn with_enumerator() -> (FiberTable, Slot, Slot) {
     let (mut fibers, resumer) = fiber();
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
@@ -332,7 +332,7 @@ fn a_fiber_that_waits_for_an_enumerator_is_raised_in_from_outside() {
     assert_eq!(None, fibers.next_indirect());
 }
 
-/// It was woken by an `unblock`, and continues into the Enumerator.
+/// The fiber was woken by an `unblock`, and continues into the Enumerator.
 #[test]
 fn a_fiber_that_has_not_raised_its_timeout_is_raised_in_when_the_enumerator_parks() {
     let (mut fibers, resumer, enumerator) = with_enumerator();

@@ -1,5 +1,5 @@
-//! Random histories of one fiber whose trap handlers wait during its waits, checked against a model: a stack of what is
-//! around the running code.
+//! Random histories of one fiber whose trap handlers wait during its waits, checked against a model: a stack of the
+//! levels around the running code.
 
 use reactor::Token;
 
@@ -10,7 +10,7 @@ use crate::state::{
     wait::{Pending, Purpose, WaitStatus, WakeCause},
 };
 
-/// What is around the running code or the current wait.
+/// One level around the running code or the current wait.
 #[derive(Debug)]
 enum Level {
     Wait {
@@ -65,7 +65,7 @@ impl History {
         matches!(self.levels.last(), Some(Level::Wait { .. }))
     }
 
-    /// Begins a wait: the program's, or a handler's during another one.
+    /// Begins a wait: the program's, or a handler's during another wait.
     fn begin_wait(&mut self) {
         let blocker = [None, Some(8), Some(16)][self.below(3)];
         let purpose = blocker.map_or(
@@ -173,7 +173,7 @@ impl History {
         }
     }
 
-    /// The waits that an `unblock` for this object may end are those waiting for it.
+    /// The waits that an `unblock` for this object may end are exactly those that wait for it.
     fn find_blocked(&mut self) {
         let object = [8, 16][self.below(2)];
         let waits = self.fibers.waits(self.slot);
@@ -192,7 +192,7 @@ impl History {
         assert_eq!(expected.collect::<Vec<_>>(), found);
     }
 
-    /// The fiber runs during a wait. What has been woken ends.
+    /// The fiber runs during a wait. The levels that have been woken end.
     fn poll(&mut self) {
         let outermost_expired = self.outermost_expired();
         let Some(Level::Wait {
@@ -232,7 +232,7 @@ impl History {
             assert_eq!(Some(*exception), raise.map(|raise| raise.0));
             *is_expired = false;
             assert_eq!(None, self.fibers.expire(*token), "it expires once");
-            // It is raised, and unwinds its block.
+            // The timeout is raised, and unwinds its block.
             while self.levels.len() > place {
                 self.end();
             }
@@ -241,7 +241,7 @@ impl History {
         }
     }
 
-    /// Among the timeouts directly around the innermost wait.
+    /// The outermost expired one of the timeouts directly around the innermost wait, as the index of its level.
     fn outermost_expired(&self) -> Option<usize> {
         let around = self.levels.len().checked_sub(1)?;
         let levels = self.levels[..around].iter().enumerate().rev();
