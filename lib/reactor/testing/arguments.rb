@@ -45,7 +45,7 @@ module Reactor
         end
 
         # Checks the name of a host. A name and an address must differ, because programs use both.
-        def name(name)
+        def host_name(name)
           return if String === name && name.match?(/[^\d.:]/) && name != "localhost"
 
           raise ArgumentError, "a host's name must be a String like \"bank\", not #{name.inspect}"

@@ -262,7 +262,7 @@ module Reactor
       def add(name, client, block)
         raise ArgumentError, "no block given" unless block
 
-        Arguments.name(name)
+        Arguments.host_name(name)
         raise ArgumentError, "there already is a host #{name}" if @hosts.key?(name)
 
         @has_clients ||= client
