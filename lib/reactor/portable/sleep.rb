@@ -26,7 +26,7 @@ module Reactor
       def close
         @writer.close
       ensure
-      @reader.close # in ensure, in case the thread is killed during the other close
+        @reader.close # in ensure, in case the thread is killed during the other close
       end
     end
 

@@ -64,6 +64,7 @@ module Reactor
       # @raise (see simulate)
       def explore(runs:, seed: 0, until: nil, **options, &block)
         raise ArgumentError, "no block given" unless block
+
         Arguments.count(:runs, runs, 1)
         Arguments.count(:seed, seed)
         options[:limit] = binding.local_variable_get(:until)

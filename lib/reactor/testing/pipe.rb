@@ -55,6 +55,7 @@ module Reactor
         bytes = @source.recv_nonblock(@network.chunk(*@connection.hosts), exception: false)
         return listen if bytes == :wait_readable
         return push(:end) if bytes.nil? || bytes.empty?
+
         @tls ||= bytes.getbyte(0) == HANDSHAKE
         return lose(bytes) || @connection.reset_by(@side) if @network.reset?(*@connection.hosts)
 
