@@ -258,7 +258,7 @@ module Reactor
     def fail_with(error)
       return unless @errors.add?(error) # Task#value raises the same error again
 
-      reason = error.is_a?(Scope::Interruption) ? error.reason : error # an interruption of the block around this one
+      reason = error.is_a?(Scope::Interruption) ? error.reason : error # an interruption belongs to the block around this one
       @scope.interrupt(reason) unless @closed
       close(reason)
     end

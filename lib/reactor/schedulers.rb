@@ -48,7 +48,7 @@ module Reactor
       # Yields every scheduler of this Ractor.
       def each(&) = Internal.schedulers&.each_key(&)
 
-      # @return [Array<Member>] a copy: another thread may make a scheduler meanwhile
+      # @return [Array<Member>] a copy, because another thread may make a scheduler meanwhile
       def list = Internal.schedulers&.keys || []
     end
   end

@@ -7,7 +7,7 @@ module Reactor
   module Internal
   end
 
-  # What Ruby's constants and methods do not tell about the VM.
+  # Facts about the VM that Ruby's constants and methods do not tell.
   #
   # @api private
   module VM
@@ -25,8 +25,8 @@ module Reactor
     # VM itself prevents that. Compared by identity, because a call of `hash` would check for interrupts.
     UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
 
-    # How `rb_thread_to_s` ends for a thread that waits for another thread without a time limit. (Thread#status is "sleep" for any
-    # wait.) All known Rubies.
+    # The end of `rb_thread_to_s` for a thread that waits for another thread without a time limit. (Thread#status is "sleep" for
+    # any wait.) All known Rubies.
     SLEEPS_FOREVER = " sleep_forever>"
 
     # Tell a thread that waits for a Ractor from one that waits for another thread, although both have the same status: by the

@@ -29,8 +29,8 @@ module Reactor
     define_fiber_body(FiberBody::BODY)
     private_class_method :define_fiber_body
 
-    # Rarely used paths written in Ruby, which the extension calls by name. (It also calls `deadlock_message`,
-    # `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
+    # Methods for rarely used paths. They are written in Ruby, and the extension calls them by name. (It also calls
+    # `deadlock_message`, `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
 
     private
 

@@ -11,7 +11,8 @@ module Reactor
   #   @return [Fiber]
   # @!attribute [r] state
   #   @return [Symbol] `:waiting` (parked), `:ready` (its wait has ended and it is in the ready queue), `:running` (it has
-  #     control) or `:away` (it has resumed an Enumerator that runs or waits now, or is in {Lifecycle#run}, where all others run)
+  #     control) or `:away` (it has resumed an Enumerator that runs or waits now, or is in {Lifecycle#run}, which runs all other
+  #     fibers)
   # @!attribute [r] hook
   #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join …) or `:other`; nil unless
   #     waiting

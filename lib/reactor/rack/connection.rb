@@ -72,7 +72,7 @@ module Reactor
         @io
       end
 
-      # Ends a request: reads the rest of the body that the application has not read.
+      # Ends a request: reads the part of the body that the application has not read.
       #
       # @param kept [Boolean, :detached]
       # @return [Boolean, :detached] whether to keep the connection

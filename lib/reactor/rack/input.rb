@@ -2,8 +2,8 @@
 
 module Reactor
   class Rack
-    # The body of a request, as `rack.input`. It is read from the connection as the application reads it. The methods work like
-    # those of IO; strings are binary.
+    # The body of a request, as `rack.input`. Its bytes are read from the connection only as the application reads them. The
+    # methods work like those of IO; strings are binary.
     class Input
       # The most bytes to read and discard to keep a connection whose request body the application has not read.
       SKIPPED = 65_536

@@ -31,7 +31,7 @@ module Reactor
     class Gone < EOFError
     end
 
-    # A request answered without the application, or one whose body cannot be read.
+    # A request that is answered without the application, or whose body cannot be read.
     #
     # @api private
     class Refused < StandardError

@@ -104,8 +104,9 @@ module Reactor
         [@orphaned, @alive].each { |io| io&.close }
       end
 
-      # Tells a worker to end. If it does not, because it computes or is stopped, a separate thread kills it when its time is up. (The
-      # main thread cannot wait with a timeout, because a push in a trap handler does not end a Queue#pop with a timeout.)
+      # Tells a worker to end. If the worker does not end, because it computes or is stopped, a separate thread kills it when its
+      # time is up. (The main thread cannot wait with a timeout, because a push in a trap handler does not end a Queue#pop with a
+      # timeout.)
       def end_worker(pid, seconds)
         kill(:TERM, pid)
         return unless seconds

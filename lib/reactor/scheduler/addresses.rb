@@ -5,9 +5,9 @@ module Reactor
   # of the core's pool, several at a time, while their fibers are parked. When a fiber is interrupted, its lookup is left to
   # finish unattended.
   #
-  # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and derives everything else from them. But the
-  # hook gets no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call it. So the methods of Ruby that take a
-  # host and a service are patched ({Patches::NameResolution}), and the hook serves all other callers.
+  # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and derives everything else from them. But Ruby
+  # passes the hook no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call the hook. So the methods of Ruby
+  # that take a host and a service are patched ({Patches::NameResolution}), and the hook serves all other callers.
   module AddressResolution
     # The hook for hosts that are not addresses. Ruby expects numeric addresses without zones.
     #

@@ -64,9 +64,9 @@ module Reactor
     # With `on_error:`, each error that would be reported is passed to that callback instead, along with the fiber. The callback runs
     # in this fiber and sees its storage. The error then counts as handled, and is not raised here. `on_error` may wait; `exit` in it
     # ends the run. If it raises, or if the fiber is ended meanwhile, the error is reported and raised here after all. For an error in
-    # a callback of a {Server}, `on_error` runs in the fiber that called it; for an error that a {Group} does not raise, in the fiber
-    # that opened the group. When there is no memory for the fiber of a {Watcher}, `on_error` is given the watcher, and if it waits,
-    # it blocks the thread.
+    # a callback of a {Server}, `on_error` runs in the fiber that called that callback; for an error that a {Group} does not
+    # raise, in the fiber that opened the group. When there is no memory for the fiber of a {Watcher}, `on_error` is given the
+    # watcher, and if it waits, it blocks the thread.
     #
     # An error before a fiber's first wait is raised by Fiber.schedule.
     #

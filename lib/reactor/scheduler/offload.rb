@@ -80,8 +80,8 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs work that `blocking_operation_wait` would leave to the VM, because an override has called it. IO.copy_stream then blocks
-    # the thread when it waits. The extension calls this by name.
+    # Runs work that `blocking_operation_wait` would leave to the VM, because an override has called the hook. IO.copy_stream then
+    # blocks the thread when it waits. The extension calls this by name.
     #
     # @param work [#call]
     # @return what the work returns

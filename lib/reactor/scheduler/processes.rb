@@ -6,8 +6,8 @@ module Reactor
     # The hook for Process.wait and its variants, Process::Status.wait, system, backticks, and the end of IO.popen.
     #
     # On Linux (5.3 and later), a single child is awaited by its pidfd. In all other cases (any child, a group, a stopped child,
-    # another system), a thread waits for the event by waitid(2), which leaves the child for the fiber to take. The portable
-    # scheduler polls instead.
+    # another system), a thread waits for the event by waitid(2), and leaves the status of the child for the fiber to take. The
+    # portable scheduler polls instead.
     #
     # So an interrupted wait takes nothing: the child is still there for the next wait.
     #

@@ -9,7 +9,7 @@ module Reactor
     # The answer of an observed process.
     class Snapshot
       # A scheduler of that process. `health` covers the time since the scheduler was made, `window` the time since the previous
-      # snapshot (the same in the first one).
+      # snapshot (in the first snapshot, the same as `health`).
       Row = Struct.new(:id, :name, :backend, :health, :window, :fibers, :stalls)
 
       class << self
