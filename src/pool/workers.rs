@@ -214,7 +214,7 @@ impl Shared {
         self.remove_from(state, number);
     }
 
-    /// Removes a job that the submitting thread will run itself from its queue.
+    /// Removes from its queue a job that the submitting thread will run itself.
     pub(super) fn remove(&self, number: u64) {
         self.remove_from(self.state(), number);
     }

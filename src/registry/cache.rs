@@ -82,8 +82,8 @@ impl Cache {
         };
     }
 
-    /// Hands the registration to another owner of the same file. Whether the file has message boundaries does not
-    /// change.
+    /// Hands the registration to another owner of the same file. It stays known whether the file has message
+    /// boundaries.
     pub(crate) fn change_owner(&mut self, owner: OwnerId) {
         *self = Self {
             owner,

@@ -70,9 +70,9 @@
 //! begin, entries are searched for such waits at most every 100 ms; otherwise only when the next one is due.
 //!
 //! After a short count, a direction is assumed drained. If a re-arm then finds data, the kernel had stopped at a
-//! message boundary. It will do so again, so later short counts of this registration are ignored. Message boundaries
-//! are a property of the file, not of its owner: short counts are still ignored for the next owner if the kernel
-//! answers that the number still has the same file.
+//! message boundary. The kernel will do so again, so later short counts of this registration are ignored. Message
+//! boundaries are a property of the file, not of its owner: short counts are still ignored for the next owner if the
+//! kernel answers that the number still has the same file.
 
 use std::{io, time::Instant};
 

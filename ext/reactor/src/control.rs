@@ -6,9 +6,10 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement or
 //! block that needs it.
 //!
-//! Each file uses only those above it: `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`,
-//! `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`,
-//! `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this for the methods they call, too.
+//! Each file uses only those above it: `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`,
+//! `collectable_timeout`, `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`,
+//! `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this, including the methods that the
+//! files call.
 
 pub mod collectable_timeout;
 mod fiber_lifecycle;

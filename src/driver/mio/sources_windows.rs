@@ -93,8 +93,8 @@ impl Sources {
         Ok(Registration::Armed)
     }
 
-    /// Always registers anew: mio polls the socket that was open at registration, but the number may have been reused
-    /// for another one since.
+    /// Always registers anew: mio polls the socket that was open at registration, but its number may have been reused
+    /// for another socket since.
     pub(super) fn reregister(
         &mut self,
         registry: &Registry,

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A fiber that keeps spawning for longer than this without waiting yields.
+/// A fiber yields after it has kept spawning for longer than this without waiting.
 const SPAWN_SLICE: Duration = Duration::from_millis(2);
 
 impl HookScope<'_> {
@@ -49,9 +49,9 @@ impl HookScope<'_> {
         })
     }
 
-    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that keeps
-    /// spawning for longer than [`SPAWN_SLICE`] yields, except in virtual time, where the order must not depend on the
-    /// machine.
+    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber yields
+    /// after it has kept spawning for longer than [`SPAWN_SLICE`], except in virtual time, where the order must not
+    /// depend on the machine.
     fn yield_if_spawning(&self, is_streak: bool, since: Instant) -> Result<(), Error> {
         if is_streak
             && since.elapsed() >= SPAWN_SLICE

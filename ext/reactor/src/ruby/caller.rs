@@ -58,9 +58,9 @@ pub static WAITING: Callers = Callers::new(&[
 /// `read_nonblock`. All known Rubies.
 pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
 
-/// In Ruby 3.3, `rb_io_maybe_wait` passes the false of `io_wait`, "timed out", to these methods, which attempt the transfer
-/// and take it for Errno::EAGAIN. Methods that only wait expect the false. Not needed from Ruby 3.4 on: the VM raises
-/// IO::TimeoutError.
+/// In Ruby 3.3, `rb_io_maybe_wait` passes the false of `io_wait`, "timed out", to these methods, which attempt the
+/// transfer and take it for Errno::EAGAIN. Methods that only wait do expect false. Not needed from Ruby 3.4 on: the VM
+/// raises IO::TimeoutError.
 pub const TIMED_OUT: [&str; 20] = [
     "read",
     "readpartial",
@@ -145,7 +145,7 @@ impl Callers {
     #[cold]
     fn learn(&self, place: &AtomicUsize, caller: VALUE) -> bool {
         let named = self.name(caller);
-        // SAFETY: what runs in a frame, which from here on is never collected.
+        // SAFETY: the code that runs in a frame. From here on it is never collected.
         unsafe { rb_sys::rb_gc_register_mark_object(caller) };
         let entry = caller as usize | usize::from(named);
         // If another Ractor has taken this place first, the caller gets the next place when it is seen again.

@@ -165,7 +165,7 @@ pub fn switch_to_empty_fiber() -> Result<(), Error> {
 pub fn is_kill(error: &Error) -> bool {
     // eval_intern.h: RUBY_FATAL_FIBER_KILLED, since Ruby 3.3.
     const KILLED: c_long = 2;
-    // SAFETY: reads what the VM stored beside the tag it jumped with.
+    // SAFETY: reads the object that the VM stored beside the tag with which it jumped.
     is_unwinding(error) && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
 }
 

@@ -68,8 +68,8 @@ pub fn lock_native_thread() -> bool {
 /// also ends a sleep that begins afterwards.
 ///
 /// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep while a mask defers an exception. Under `:never`
-/// that would make the loop spin until the mask ends. Exceptions deferred with `:on_blocking` are checked for by the
-/// callers before they sleep.
+/// that would make the loop spin until the mask ends. The callers check for exceptions deferred with `:on_blocking`
+/// before they sleep.
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
         // SAFETY: it outlives the call; waking is one write(2), lock-free and async-signal-safe.

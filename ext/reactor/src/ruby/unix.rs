@@ -23,7 +23,7 @@ pub fn on_fork(child: extern "C" fn()) {
 
 /// See [`lock_native_thread`](crate::ruby::thread::lock_native_thread).
 pub fn lock_native_thread() -> bool {
-    // SAFETY: looks up a name in what is loaded.
+    // SAFETY: looks up a name in the loaded libraries.
     let found =
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_thread_lock_native_thread".as_ptr()) };
     if found.is_null() {

@@ -1,4 +1,4 @@
-//! Child processes: learning that one has ended or stopped, leaving its status to `Process.wait`.
+//! Child processes: learning that a child has ended or stopped, while its status is left to `Process.wait`.
 
 use magnus::Error;
 

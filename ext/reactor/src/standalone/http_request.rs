@@ -43,7 +43,7 @@ pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Err
     }
 }
 
-/// A head that may be served.
+/// A head that has passed the checks.
 struct Head<'a> {
     method: &'a str,
     target: &'a str,

@@ -46,7 +46,7 @@ impl State {
         self.fibers[slot].may_have_late_timeout && self.fibers.due_timeout(slot).is_some()
     }
 
-    /// Whether a timeout of the fiber waiting for this one may be around its wait, judging by the number of hooks.
+    /// Whether this fiber may wait inside a timeout of its resumer, judging by the number of the resumer's hooks.
     #[cold]
     pub fn may_have_timeout_of_resumer(&self, slot: Slot) -> bool {
         let resumer = self.fibers.resumer(slot);

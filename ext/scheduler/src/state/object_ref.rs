@@ -10,7 +10,7 @@
 pub struct ObjectRef(usize);
 
 impl ObjectRef {
-    /// No object's address: Ruby's `false`.
+    /// An address that no object has: the value of Ruby's `false`.
     pub(super) const NONE: Self = Self(0);
 
     /// # Safety

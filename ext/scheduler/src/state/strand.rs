@@ -52,7 +52,7 @@ pub enum StrandEntry {
 }
 
 impl StrandEntry {
-    /// Whether this entry keeps earlier timeouts in the strand from being raised after it.
+    /// Whether this entry keeps timeouts that precede it in the strand from being raised in waits that follow it.
     pub fn shields(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::Code)
     }

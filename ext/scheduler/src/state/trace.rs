@@ -29,7 +29,7 @@ pub enum TraceEvent {
     Wake,
     /// A watcher begins to wait.
     Watch,
-    /// Its wait ended, with the events its descriptor is ready for, or none if its time elapsed.
+    /// Its wait ended. Holds the events for which its descriptor is ready, or none if its time elapsed.
     Due,
     /// It was cancelled, or its IO was closed or reopened.
     Unwatch,

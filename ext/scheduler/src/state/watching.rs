@@ -196,7 +196,7 @@ impl State {
         }
     }
 
-    /// Ends the first watcher at or after this place in the table. Returns it with its place.
+    /// Ends the first watcher at or after this place in the table. Returns the watcher with its place.
     pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
         let (place, token) = self.watchers.records().next_from(place)?;
         Some((place, self.end_watcher(token)?))

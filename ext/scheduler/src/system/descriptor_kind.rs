@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DescriptorKind {
-    /// TCP, or a Unix stream socket: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the call
-    /// was cut short by urgent data, passed descriptors or another sender's credentials. recv(2) does not report these, and
-    /// calls that do are slower, so the selector learns it (`src/selector/registration.rs`).
+    /// TCP, or a Unix stream socket: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the
+    /// call was cut short by urgent data, passed descriptors or another sender's credentials. recv(2) does not report
+    /// these cases, and calls that do are slower, so the selector learns of them (`src/selector/registration.rs`).
     StreamSocket,
     /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,
@@ -21,8 +21,8 @@ pub enum DescriptorKind {
     File,
     /// A regular file in memory (tmpfs): read(2) and write(2) never block.
     MemoryFile,
-    /// A pipe that a call found empty after a short count said so, and so most likely is not in packet mode. If it is, the
-    /// selector learns it, as with sockets.
+    /// A pipe that is most likely not in packet mode: a short count said that it was empty, and the next call found it
+    /// empty. If it is in packet mode after all, the selector learns that, as with sockets.
     StreamPipe,
 }
 

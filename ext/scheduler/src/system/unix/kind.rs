@@ -11,7 +11,7 @@ use crate::system::{descriptor::Descriptor, nowait};
 /// The kind of file behind the descriptor, and the file's inode number. Another socket, pipe or named file hardly ever
 /// has the same number.
 pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
-    // The kind is kept for the IO. It must not depend on a shortage of memory, so the call is retried once.
+    // The kind is kept for the IO, so it must not depend on a shortage of memory: the call is retried once.
     let stat = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor));
     let Ok(stat) = stat else {
         return (DescriptorKind::PollFirst, None);

@@ -6,7 +6,7 @@ use reactor::{Descriptor as Polled, Interest, Ready};
 
 use crate::system::{descriptor::Descriptor, errno::Errno};
 
-/// A wait in which a worker blocks until another thread ends it.
+/// A wait in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
 pub struct Wait(Infallible);
 
@@ -32,7 +32,7 @@ impl Wait {
     }
 }
 
-/// A write in which a worker blocks until another thread ends it.
+/// A write in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
 pub struct Write(Infallible);
 

@@ -1,4 +1,4 @@
-//! Child processes: handles that are signalled when one has ended. Their status is left to `Process.wait`.
+//! Child processes: handles that are signalled when a child has ended. Their status is left to `Process.wait`.
 #![allow(unsafe_code)]
 
 use std::{

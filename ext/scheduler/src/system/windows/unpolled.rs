@@ -39,7 +39,7 @@ use crate::system::{
     },
 };
 
-/// A wait in which a worker blocks until another thread ends it.
+/// A wait in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
 pub struct Wait {
     source: Source,

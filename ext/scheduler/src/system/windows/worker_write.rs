@@ -19,7 +19,7 @@ use crate::system::{
     },
 };
 
-/// A write in which a worker blocks until another thread ends it.
+/// A write in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
 pub struct Write {
     /// A duplicate, so that it keeps referring to the same file.
@@ -73,7 +73,7 @@ impl Write {
                 )
             };
             match self.stop.transfer(handle, write) {
-                // It does not fit, and the pipe is in PIPE_NOWAIT mode.
+                // The bytes do not fit, and the pipe is in PIPE_NOWAIT mode.
                 Ok(0) if size > 1 => size /= 2,
                 Ok(0) if self.stop.pause(pause) => break,
                 Ok(0) => pause = (pause * 2).min(LONGEST_PAUSE),
