@@ -54,7 +54,7 @@
 //! - [`Source`]: an owned or borrowed descriptor or socket, with its [`OwnerId`].
 //! - [`Selector`]: a driver, the registrations, and the cached readiness.
 //! - [`Timers`]: the deadline queue.
-//! - [`Handle`]: what other threads hold.
+//! - [`Handle`]: the part of a reactor for other threads.
 //! - `Pool`: threads for work that may block.
 //! - [`Reactor`]: all of these in one loop.
 //!

@@ -192,7 +192,7 @@ impl Selector {
         }
     }
 
-    /// Waits at most `timeout` for events (None: no limit), and appends one for each answered wait.
+    /// Waits at most `timeout` for events (None: no limit), and appends one event for each answered wait.
     ///
     /// It returns early, possibly without events, after a signal, after a wake, and when a re-arm is due
     /// ([`Selector::next_rearm`], compared with `now`).

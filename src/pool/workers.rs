@@ -69,8 +69,8 @@ impl Shared {
         }
     }
 
-    /// Whether this is the process that created the pool. A child of fork(2) has no workers, and in it the lock may be
-    /// held forever, by a thread that held it during the fork.
+    /// Whether this is the process that created the pool. A child of fork(2) has no workers, and its copy of the lock
+    /// may be held forever, by a thread that held the lock during the fork.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }

@@ -62,8 +62,8 @@ impl Scheduler {
         reported.and(finished).map(drop)
     }
 
-    /// Ends watchers without starting fibers: each watcher that `next` takes out of the state. They are taken one by
-    /// one, because only the stack keeps a watcher alive once it has been taken out.
+    /// Ends watchers without starting fibers: each watcher that `next` takes out of the state. The watchers are taken
+    /// one by one, because only the stack keeps a watcher alive once it has been taken out.
     pub fn end_watchers(
         &self,
         reason: &str,

@@ -18,7 +18,7 @@ pub type ProxyRaise = [ObjectRef; 2];
 pub struct Control {
     /// The running fiber, as far as the scheduler knows: the fiber to which it last switched.
     pub running: Option<Slot>,
-    /// If the scheduler did not create the running fiber: the fiber for which it runs, or ran last.
+    /// The fiber for which the running fiber runs, or last ran, if the scheduler did not create the running fiber.
     pub resumer: Option<FiberId>,
     /// Some fiber may have been killed without the hooks noticing.
     pub kill_suspected: bool,

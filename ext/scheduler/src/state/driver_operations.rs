@@ -12,7 +12,7 @@ impl State {
         self.event_loop.reactor.as_mut()?.operations()
     }
 
-    /// `None` if the driver does not accept the operation; the wait begun for it is ended.
+    /// `None` if the driver does not accept the operation; the wait that was begun for it is then ended.
     fn start(
         &mut self,
         token: Token,

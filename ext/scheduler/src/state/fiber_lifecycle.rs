@@ -54,7 +54,8 @@ impl State {
         entered
     }
 
-    /// After [`State::enter`]: the number of the fiber this record belongs to, if it may have been collected.
+    /// Called after [`State::enter`]. Returns the number of the fiber to which this record belongs, if that fiber may
+    /// have been collected.
     pub fn collectable(&self, slot: Slot) -> Option<u64> {
         self.fibers[slot].collectable()
     }
