@@ -85,8 +85,7 @@ pub struct FiberRecord {
     pub(super) wait: Wait,
     /// The last number assigned. Waits in the strand have earlier ones.
     pub(super) last_number: u32,
-    /// The fiber for which this one runs: it resumed this one, directly or through others. `None` for fibers that the
-    /// scheduler created.
+    /// The fiber that resumed this one, directly or through others. `None` for fibers that the scheduler created.
     pub(super) resumer: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
@@ -94,8 +93,7 @@ pub struct FiberRecord {
     ///
     /// [`FiberTable::due_timeout`]: crate::state::fiber_table::FiberTable::due_timeout
     pub(super) may_time_out: bool,
-    /// The fiber kept waiting in a close although an exception was due, perhaps that of a timeout whose block is still
-    /// running.
+    /// A close kept waiting although an exception was due, perhaps that of a timeout whose block is still running.
     pub(super) may_have_late_timeout: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,
@@ -279,8 +277,8 @@ impl FiberRecord {
         self.wait.is_unblock_only()
     }
 
-    /// Whether a timeout block that is about to begin may be in a handler that is not recognised yet, because it runs
-    /// during no wait.
+    /// Whether a timeout block about to begin may be in a handler that runs during no wait, and so is not recognised
+    /// yet.
     pub fn may_begin_in_handler(&self) -> bool {
         !self.is_in_wait() && !self.is_in_handler()
     }
@@ -341,8 +339,7 @@ impl FiberRecord {
 
     // --- its hooks -----------------------------------------------------------------------------------------------
 
-    /// Ends a hook. Returns whether it was the last one of a fiber that the scheduler did not create; the caller then
-    /// removes the fiber's record.
+    /// Ends a hook. If it was the last one of a fiber that the scheduler did not create, the caller removes the record.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
         self.active_hooks == 0 && !self.is_scheduled
