@@ -277,8 +277,7 @@ impl FiberRecord {
         self.wait.is_unblock_only()
     }
 
-    /// Whether a timeout block about to begin may be in a handler that runs during no wait, and so is not recognised
-    /// yet.
+    /// Whether a timeout block about to begin may be in a handler that is not recognised yet: it runs during no wait.
     pub fn may_begin_in_handler(&self) -> bool {
         !self.is_in_wait() && !self.is_in_handler()
     }
@@ -339,7 +338,7 @@ impl FiberRecord {
 
     // --- its hooks -----------------------------------------------------------------------------------------------
 
-    /// Ends a hook. If it was the last one of a fiber that the scheduler did not create, the caller removes the record.
+    /// Ends a hook. True if the caller must remove the record: the last hook of a fiber the scheduler did not create.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
         self.active_hooks == 0 && !self.is_scheduled
