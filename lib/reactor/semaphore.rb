@@ -29,7 +29,7 @@ module Reactor
     end
 
     # @return [Integer] permits that are free
-    def available = @permits - @held.size - @kept.size
+    def available = [@permits - @held.size - @kept.size, 0].max # for a moment, a turn is in both
 
     # Waits for a permit. With a block, releases the permit when the block ends, however it ends.
     #

@@ -53,7 +53,7 @@ module Reactor
       # Ruby 4.0, the close of an IO that this thread has read may return only once the thread has ended.
       def last? = forked_child? || IOError === @error
 
-      # Called by the fiber to keep workers from running it.
+      # Called by the fiber to keep workers from running the job.
       #
       # @return [Boolean] whether no worker has started it
       def drop = claim? && !!@end.close

@@ -13,8 +13,7 @@ use crate::{
 /// The most that is copied for a worker.
 const PIECE: usize = 256 << 10;
 
-/// Writes the rest of the buffer, or the first part of it. A fiber that is interrupted does not learn how much was
-/// written.
+/// Writes what remains of the buffer, at most `PIECE` bytes. An interrupted fiber does not learn how much was written.
 pub fn write(
     scope: &HookScope,
     io: &IoInfo,
