@@ -51,7 +51,7 @@ module Reactor
 
     private
 
-    # Raises if the IO is closed, or not open in one of the directions. wait_writable is no test for an IO made by IO.popen,
+    # Raises if the IO is closed, or not open in one of the directions. wait_writable is not a test for an IO made by IO.popen,
     # because another IO writes for it.
     def check_directions(io, events)
       reads, writes = events.anybits?(IO::READABLE | IO::PRIORITY), events.anybits?(IO::WRITABLE)

@@ -94,7 +94,7 @@ module Reactor
 
       private
 
-      # Closing a UNIX socket with an unread byte resets the other end. If the program has shut down its side, it cannot send one.
+      # Closing a UNIX socket with an unread byte resets the other end. A program that has shut down its side cannot send a byte.
       def disconnect(side)
         program, ours = @programs[side], @ends[side]
         program.sendmsg_nonblock("x", exception: false) unless program.nil? || program.closed?

@@ -31,7 +31,7 @@ module Reactor
         boot&.world&.maybe_yield if duration
       end
 
-      # @return [Array<Thread>] those that the program has started
+      # @return [Array<Thread>] threads that the program has started
       def allowed_threads = @allowed_threads ||= []
 
       # @return [Integer] virtual nanoseconds at which all fibers last waited

@@ -138,7 +138,7 @@ module Reactor
       # @return [Trace]
       # @raise what the block, a host or a check raises; the message includes the seed and the end of the timeline
       # @raise [Stuck] clients wait for something that never happens, or have not ended within a day and there is no `until:`
-      # @raise [ArgumentError, TypeError, RangeError] wrong arguments, also the backends :uring and :iocp; there is neither a client
+      # @raise [ArgumentError, TypeError, RangeError] wrong arguments, including the backends :uring and :iocp; there is neither a client
       #   nor `until:`
       # @raise [RuntimeError] this thread already has a scheduler; with `twice:`, the traces diverge
       # @raise [NotImplementedError] a host starts a thread or a child, or opens a UDP socket; this platform has no UNIX sockets

@@ -219,7 +219,7 @@ module Reactor
         def getpeername = Sockets.address(self, :remote)&.to_sockaddr || super
         def inspect = Sockets.shown(self) || super
 
-        # UNIX sockets do not have the options of TCP. Those are ignored, and are on.
+        # UNIX sockets lack the TCP options. Setting one is ignored; reading one returns 1.
         def setsockopt(level, *rest) = Addresses.tcp?(self, rest.empty? ? level.level : level) ? 0 : super
         def getsockopt(level, name) = Addresses.tcp?(self, level) ? Socket::Option.int(:INET, level, name, 1) : super
 

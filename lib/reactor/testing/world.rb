@@ -221,7 +221,7 @@ module Reactor
       # @api private
       def interrupted? = INTERRUPTS.any? { |kind| kind === @failure }
 
-      # Ends the world if all clients have ended. One that has crashed has not while a block of {#at} may restart it.
+      # Ends the world if all clients have ended. A crashed client does not count as ended while a block of {#at} may restart it.
       #
       # @api private
       def end_when_done
@@ -275,9 +275,9 @@ module Reactor
         raise ArgumentError, "#{one.inspect} is one host, not two" if one && one == other
       end
 
-      # Crashes the host if it is up. If the current fiber is one of its own, that ends too.
+      # Crashes the host if it is up. If the current fiber belongs to that host, the fiber ends too.
       #
-      # @yield before that
+      # @yield before the current fiber ends
       def take_down(host)
         boot = Host::Boot.current
         was_up = boot&.up?
