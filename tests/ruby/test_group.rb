@@ -260,8 +260,9 @@ class TestGroup < ReactorTest
   def test_a_task_of_settle_that_is_cancelled_has_its_state_and_reason
     states = in_fiber do
       Reactor.group do |group|
-        group.async { sleep 0.001; group.cancel(:enough) }
-        group.settle([1]) { never }.map { |task| [task.state, task.reason, task.value] }
+        begun = Thread::Queue.new
+        group.async { begun.pop; group.cancel(:enough) }
+        group.settle([1]) { begun << true; never }.map { |task| [task.state, task.reason, task.value] }
       end
     end
     assert_equal [[:cancelled, :enough, nil]], states
@@ -342,8 +343,9 @@ class TestGroup < ReactorTest
       Reactor.group do |group|
         log << assert_raises(KeyError) { group.any([0, 1, 2]) { |i| (3 - i).times { sleep 0 }; raise KeyError, i.to_s } }.message
         log << group.any([]) { flunk } << group.async { :later }.value
-        group.async { sleep 0.001; group.cancel }
-        log << group.any([1, 2]) { never }
+        begun = Thread::Queue.new
+        group.async { 2.times { begun.pop }; group.cancel }
+        log << group.any([1, 2]) { begun << true; never }
       end
     end
     assert_equal ["0", nil, :later, nil], log
