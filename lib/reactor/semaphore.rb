@@ -76,7 +76,7 @@ module Reactor
 
     private
 
-    # Tries until the turn is forgotten: a trap handler may raise here, and a scheduler may cancel the fiber while it waits for
+    # Tries until the turn is forgotten: a trap handler may raise here, and the fiber or thread may be ended while it waits for
     # the mutex.
     def leave(turn)
       done = change { forget(turn) }
@@ -92,8 +92,8 @@ module Reactor
 
     # Runs a block that changes who waits for a permit or holds one, then grants the free permits.
     def change
-      Thread.handle_interrupt(UNINTERRUPTED) do
-        @mutex.synchronize do
+      @mutex.synchronize do # outside: the VM keeps masks per thread, so no fiber may wait in one
+        Thread.handle_interrupt(UNINTERRUPTED) do
           forget_others unless @pid == Process.pid
           yield
         ensure

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{event::Events, selector::Selector};
 
-/// How long a descriptor's oldest wait stays unanswered before the descriptor is re-armed, the first time and later.
+/// How long a descriptor's oldest wait stays unanswered before the first re-arm, and before each later one.
 /// This repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`]
 /// or [`Selector::replaced`].
 const INTERVALS: [Duration; 5] = [

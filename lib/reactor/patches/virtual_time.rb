@@ -92,17 +92,7 @@ module Reactor
       end
 
       # Prepended to Kernel, where it is private.
-      module PrivateSleep
-        private
-
-        def sleep(*)
-          return super unless VirtualTime.virtual?
-
-          before = VirtualTime.clock.elapsed
-          super
-          (VirtualTime.clock.elapsed - before).round
-        end
-      end
+      PrivateSleep = KernelSleep.clone.tap { |sleep| sleep.__send__(:private, :sleep) }
 
       # Prepended to Queue and SizedQueue.
       module QueuePop

@@ -51,8 +51,8 @@ module Reactor
 
     private
 
-    # Raises if the IO is closed, or not open in one of the directions. wait_writable is not a test for an IO made by IO.popen,
-    # because another IO writes for it.
+    # Raises if the IO is closed, or not open in one of the directions. For an IO made by IO.popen, wait_writable cannot
+    # check this, because a separate IO does its writing.
     def check_directions(io, events)
       reads, writes = events.anybits?(IO::READABLE | IO::PRIORITY), events.anybits?(IO::WRITABLE)
       if reads && writes && io.pid

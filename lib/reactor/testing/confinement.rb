@@ -91,15 +91,7 @@ module Reactor
       end
 
       # Prepended to Kernel, where all of them are private.
-      module PrivateCommands
-        private
-
-        def spawn(...) = (Confinement.refuse(:children); super)
-        def fork(...) = (Confinement.refuse(:children); super)
-        def system(...) = (Confinement.refuse(:children); super)
-        def `(command) = (Confinement.refuse(:children); super)
-        def srand(seed = Random.new_seed) = super
-      end
+      PrivateCommands = Commands.clone.tap { |commands| commands.__send__(:private, *commands.instance_methods) }
 
       # Prepended to IO's singleton class.
       module Popen

@@ -37,7 +37,7 @@ pub(super) struct OperationTable {
     unreported: VecDeque<OperationId>,
     /// The number of operations in stages in flight and orphaned.
     in_flight: usize,
-    /// Whether completions add to the eventfd.
+    /// Whether completions signal the eventfd.
     notifies: bool,
 }
 
@@ -135,13 +135,13 @@ impl OperationTable {
         }
     }
 
-    /// Makes completions add to the eventfd exactly while an operation is in flight.
+    /// Has completions signal the eventfd while any operation is in flight, and only then.
     fn update_notification(&mut self) -> io::Result<()> {
         let needed = self.in_flight > 0;
         if needed != self.notifies {
             self.notifies = needed;
             self.ring.set_notification(needed);
-            // Completions from before the switch did not add to the eventfd.
+            // Completions from before the switch did not signal the eventfd.
             self.collect()?;
         }
         Ok(())

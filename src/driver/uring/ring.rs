@@ -117,7 +117,7 @@ impl Ring {
         Ok(self.ring.completion().next())
     }
 
-    /// Sets whether completions add to the eventfd.
+    /// Sets whether completions signal the eventfd.
     pub(super) fn set_notification(&mut self, on: bool) {
         let queue = self.ring.completion();
         if on {

@@ -190,9 +190,9 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
     }
 }
 
-/// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. The fiber must be inside
-/// a subclass's override of `block` or `kernel_sleep`, because no other thread gets the GVL between the listing and our
-/// own hook. So the wait that the fiber is about to begin has already ended. Without an override, an `unblock` of a
+/// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. The fiber is then inside a
+/// subclass's override of `block` or `kernel_sleep`: without one, no other thread gets the GVL between the listing and
+/// our own hook. So the wait that the fiber is about to begin has already ended. Without an override, an `unblock` of a
 /// running fiber comes too late and is dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
     let is_running = !this.state().fibers[slot].is_in_wait();
