@@ -3,13 +3,12 @@
 use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock, time::Duration};
 
 use crate::{
-    driver::{
-        Driver, Unavailable,
-        mio::{BATCH, MioDriver},
-        uring,
-    },
+    driver::{BATCH, Driver, Unavailable, mio::MioDriver, uring},
     event::{Event, Events},
 };
+
+#[cfg(unix)]
+use crate::driver::poll::PollDriver;
 
 /// A kernel interface that the reactor can use.
 ///
@@ -37,9 +36,11 @@ pub enum Backend {
     Iocp,
     /// io_uring(7): Linux, with the feature `uring`.
     Uring,
+    /// poll(2): every Unix. Each poll costs as much as there are registered descriptors.
+    Poll,
 }
 
-/// The interface that mio uses on this platform.
+/// The best interface of this platform that is always available.
 const NATIVE: Backend = if cfg!(any(
     target_os = "linux",
     target_os = "android",
@@ -58,12 +59,18 @@ const NATIVE: Backend = if cfg!(any(
 } else if cfg!(windows) {
     Backend::Iocp
 } else {
-    panic!("this platform has neither epoll nor kqueue nor IOCP")
+    Backend::Poll
 };
 
 impl Backend {
     /// All backends, available or not.
-    pub const ALL: [Self; 4] = [Self::Epoll, Self::Kqueue, Self::Iocp, Self::Uring];
+    pub const ALL: [Self; 5] = [
+        Self::Epoll,
+        Self::Kqueue,
+        Self::Iocp,
+        Self::Uring,
+        Self::Poll,
+    ];
 
     /// The name in lower case, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
@@ -72,6 +79,7 @@ impl Backend {
             Self::Kqueue => "kqueue",
             Self::Iocp => "iocp",
             Self::Uring => "uring",
+            Self::Poll => "poll",
         }
     }
 
@@ -91,13 +99,14 @@ impl Backend {
     /// Why it is not available.
     pub fn availability(self) -> Result<(), Unavailable> {
         static URING: OnceLock<Result<(), Unavailable>> = OnceLock::new();
-        if self == NATIVE {
+        if self == NATIVE || (cfg!(unix) && self == Self::Poll) {
             return Ok(());
         }
         Err(Unavailable::because(match self {
             Self::Epoll => "needs Linux, Android or illumos",
             Self::Kqueue => "needs macOS or a BSD",
             Self::Iocp => "needs Windows",
+            Self::Poll => "needs a Unix system",
             Self::Uring => {
                 return match URING.get() {
                     Some(known) => *known,
@@ -133,11 +142,13 @@ impl Backend {
                 true => reason.into(),
                 false => io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}")),
             })?;
-        if self != Self::Uring {
-            return Ok(KnownDriver::Mio(Box::new(MioDriver::open(BATCH)?)));
-        }
-        // The ring was available before, so only a lack of descriptors or memory can make this fail.
-        Ok(KnownDriver::Other(uring::open()?))
+        Ok(match self {
+            // The ring was available before, so only a lack of descriptors or memory can make this fail.
+            Self::Uring => KnownDriver::Other(uring::open()?),
+            #[cfg(unix)]
+            Self::Poll => KnownDriver::Other(Box::new(PollDriver::open()?)),
+            _ => KnownDriver::Mio(Box::new(MioDriver::open(BATCH)?)),
+        })
     }
 }
 
@@ -239,7 +250,7 @@ mod tests {
         let error = "select".parse::<Backend>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown backend \"select\": expected one of epoll, kqueue, iocp, uring"
+            "unknown backend \"select\": expected one of epoll, kqueue, iocp, uring, poll"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Descriptors, and the system calls on one descriptor: poll(2), ppoll(2), fcntl(2).
+//! Descriptors, and the system calls on them: poll(2), ppoll(2), fcntl(2), fstat(2).
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ pub use platform::poll_now;
 pub(crate) use platform::sleep_on;
 
 #[cfg(unix)]
-pub(crate) use platform::duplicate;
+pub(crate) use platform::{asked_of_poll, duplicate, is_file, poll_all, ready_of_poll};
 
 #[cfg(windows)]
 pub(crate) use platform::unsupported;

@@ -3,6 +3,8 @@
 pub(crate) mod mio;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
+#[cfg(unix)]
+pub(crate) mod poll;
 pub(crate) mod uring;
 
 use std::{error::Error, fmt, io, sync::Arc, time::Duration};
@@ -14,6 +16,9 @@ use crate::{
     operation::{Operation, OperationId},
     token::Token,
 };
+
+/// The maximum number of events per poll; see the contract of [`Driver`].
+pub(crate) const BATCH: usize = 1024;
 
 /// Why a backend is not available.
 ///
@@ -152,8 +157,8 @@ pub trait Wake: Send + Sync {
     ///
     /// - An event or a wake ends it, even one that arrived before the call. It may also return early for other reasons.
     /// - It consumes nothing: the next poll reports what ended it, and until then further calls return at once.
-    /// - The driver may be used meanwhile. New registrations take effect at once; a poll reports nothing and does not
-    ///   wait.
+    /// - The driver may be used meanwhile. New registrations take effect at once; a poll does not wait, and may report
+    ///   nothing.
     /// - If several threads block, all return when the first one does.
     ///
     /// # Errors
@@ -164,7 +169,7 @@ pub trait Wake: Send + Sync {
     }
 }
 
-/// A kernel interface that reports readiness: epoll(7), kqueue(2), IOCP.
+/// A kernel interface that reports readiness: epoll(7), kqueue(2), IOCP, poll(2).
 ///
 /// # The contract
 ///
@@ -208,7 +213,7 @@ pub trait Driver: Send {
     ///
     /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches (`max_user_watches`, see
     /// epoll(7)), `ENOMEM`; see epoll_ctl(2) and kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]
-    /// on platforms other than Linux. On error, nothing is registered.
+    /// with kqueue and IOCP. On error, nothing is registered.
     fn register(
         &mut self,
         descriptor: Descriptor,
@@ -251,7 +256,9 @@ pub trait Driver: Send {
     ///
     /// # Errors
     ///
-    /// The errors of epoll_wait(2) or kevent(2); none are known to occur before the driver is dropped. On error there
+    /// The errors of epoll_wait(2), kevent(2) or ppoll(2); of epoll_wait(2) and kevent(2), none are known to occur before
+    /// the driver is dropped. ppoll(2) fails with `EINVAL` if more descriptors are registered than the process may now
+    /// have open (`RLIMIT_NOFILE`). On error there
     /// are no events, but none are lost: if part of a poll fails after another part returned events, the poll succeeds.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
@@ -259,7 +266,7 @@ pub trait Driver: Send {
     fn waker(&self) -> Arc<dyn Wake>;
 
     /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread
-    /// can sleep on it in ppoll(2) without borrowing the driver. None on Windows, where threads sleep in
+    /// can sleep on it in ppoll(2) without borrowing the driver. None for IOCP and poll(2), with which threads sleep in
     /// [`Wake::block`] instead.
     fn descriptor(&self) -> Option<Descriptor>;
 

@@ -104,6 +104,7 @@
 //! | Linux | [`Backend::Uring`] | on request, with the feature `uring`, where the kernel allows it |
 //! | macOS, the BSDs | [`Backend::Kqueue`] | regular files are always ready; no [`Interest::PRIORITY`] |
 //! | Windows 10 and newer | [`Backend::Iocp`] | sockets only, see below |
+//! | every Unix | [`Backend::Poll`] | on request; without a descriptor ([`Sleep::block`] polls the sockets); a poll costs as much as there are registered descriptors |
 //!
 //! ## Windows
 //!

@@ -233,7 +233,7 @@ impl Reactor {
     }
 
     /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an
-    /// event from the kernel. None on platforms without such a descriptor; see [`Driver::descriptor`].
+    /// event from the kernel. None for drivers without a descriptor; see [`Driver::descriptor`].
     ///
     /// Timers do not make the descriptor readable, and notifications from other threads do so only during a [`Sleep`].
     /// A thread that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most

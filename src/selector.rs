@@ -105,7 +105,7 @@ impl Selector {
     /// # Errors
     ///
     /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2) and
-    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. On error
+    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] with kqueue and IOCP. On error
     /// this wait does not exist, and the descriptor's other waits are answered with [`Ready::ERROR`].
     #[inline(always)] // only the usual wait remains, which makes no call
     pub fn wait(

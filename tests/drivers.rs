@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read, Write},
     net::TcpListener,
@@ -44,7 +45,7 @@ macro_rules! contract {
 }
 
 contract! {
-    epoll: Epoll; kqueue: Kqueue; uring: Uring; => {
+    epoll: Epoll; kqueue: Kqueue; uring: Uring; poll: Poll; => {
         a_forgotten_registration_is_renewed
         a_closed_number_is_an_error
         deregistering_nothing_is_fine
@@ -313,12 +314,12 @@ fn more_than_one_batch_arrives(subject: &mut Subject) {
     for (token, copy) in (0..).zip(&copies) {
         subject.arm(copy, token, READ);
     }
-    let mut found = Vec::new();
-    while found.len() < COUNT as usize {
-        let batch = subject.poll(TEST_TIMEOUT);
+    let mut found = BTreeSet::new();
+    // Nothing is read, so a driver without edges reports them again: but those first that it has not reported.
+    for _ in 0..COUNT.div_ceil(512) {
+        let batch = subject.poll(NOW);
         assert!(batch.len() <= 1024);
         found.extend(batch.iter().map(|(index, _)| *index));
     }
-    found.sort_unstable();
     assert!(found.into_iter().eq(0..COUNT));
 }

@@ -1,4 +1,4 @@
-//! Random programs on the registry and a model of the kernel.
+//! Random programs on the registry and a model of the kernel, edge-triggered and level-triggered.
 //!
 //! - **Truth.** The kernel's model knows what is truly ready. As soon as no event is left, no wait may be unanswered whose
 //!   descriptor is ready. Where the registry was not told of a change (a close, a dup2(2), bytes behind a message boundary), it
@@ -91,8 +91,8 @@ struct Program<'table> {
 }
 
 impl<'table> Program<'table> {
-    fn new(table: &'table Table, seed: u64) -> Self {
-        let kernel = Kernel::default();
+    fn new(table: &'table Table, seed: u64, by_level: bool) -> Self {
+        let kernel = Kernel::new(by_level);
         Self {
             random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             selector: Selector::with_driver(Box::new(kernel.clone())),
@@ -448,8 +448,10 @@ fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
     };
     let all = seeds.len() > 100;
     for seed in seeds {
-        println!("seed {seed}");
-        Program::new(&table, seed).run(STEPS);
+        for by_level in [false, true] {
+            println!("seed {seed}, by level: {by_level}");
+            Program::new(&table, seed, by_level).run(STEPS);
+        }
     }
     assert!(!all || table.unused().is_empty(), "{:#?}", table.unused());
 }
@@ -460,7 +462,7 @@ fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
 fn a_long_program_needs_no_more_memory_than_a_short_one() {
     let table = Table::read();
     let start = memory::held();
-    let mut program = Program::new(&table, 1);
+    let mut program = Program::new(&table, 1, false);
     program.run(10_000);
     let short = memory::held() - start;
     for _ in 0..9 {

@@ -1,4 +1,4 @@
-//! Unix: the system calls on one file descriptor: poll(2), ppoll(2), fcntl(2).
+//! Unix: the system calls on file descriptors: poll(2), ppoll(2), fcntl(2), fstat(2).
 
 use std::{
     io,
@@ -7,6 +7,12 @@ use std::{
 };
 
 use crate::{event::Ready, interest::Interest};
+
+/// Reports that the peer has shut down its writing half. Elsewhere `POLLIN` alone does.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const READ_CLOSED: libc::c_short = libc::POLLRDHUP;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const READ_CLOSED: libc::c_short = 0;
 
 /// Returns which directions of `interest` the descriptor is ready for now: poll(2) with a zero timeout.
 ///
@@ -50,10 +56,11 @@ pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Inte
     }
 }
 
-fn asked_of_poll(interest: Interest) -> libc::c_short {
+/// The events by which poll(2) reports these directions.
+pub(crate) fn asked_of_poll(interest: Interest) -> libc::c_short {
     let mut events = 0;
     if interest.is_readable() {
-        events |= libc::POLLIN;
+        events |= libc::POLLIN | READ_CLOSED;
     }
     if interest.is_priority() {
         events |= libc::POLLPRI;
@@ -68,20 +75,21 @@ fn answer_of_poll(answer: libc::c_short, interest: Interest) -> io::Result<Optio
     if answer & libc::POLLNVAL != 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    if answer & (libc::POLLHUP | libc::POLLERR) != 0 {
-        return Ok(Some(interest));
-    }
-    let mut ready = Ready::EMPTY;
-    if answer & libc::POLLIN != 0 {
-        ready |= Ready::READABLE;
-    }
-    if answer & libc::POLLPRI != 0 {
-        ready |= Ready::PRIORITY;
-    }
-    if answer & libc::POLLOUT != 0 {
-        ready |= Ready::WRITABLE;
-    }
-    Ok(ready.answers(interest))
+    Ok(ready_of_poll(answer).answers(interest))
+}
+
+/// What an answer of poll(2) means.
+pub(crate) fn ready_of_poll(answer: libc::c_short) -> Ready {
+    let meanings = [
+        (libc::POLLIN, Ready::READABLE),
+        (libc::POLLPRI, Ready::PRIORITY),
+        (libc::POLLOUT, Ready::WRITABLE),
+        (READ_CLOSED, Ready::READ_CLOSED),
+        (libc::POLLHUP, Ready::READ_CLOSED | Ready::HANGUP),
+        (libc::POLLERR, Ready::ERROR),
+    ];
+    let reported = meanings.into_iter().filter(|(flag, _)| answer & flag != 0);
+    reported.fold(Ready::EMPTY, |ready, (_, meaning)| ready | meaning)
 }
 
 /// Duplicates the descriptor, close-on-exec.
@@ -110,22 +118,52 @@ pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Resu
         events: libc::POLLIN,
         revents: 0,
     };
-    if poll_for(&mut entry, timeout) < 0 {
-        let error = io::Error::last_os_error();
-        return match error.kind() {
-            io::ErrorKind::Interrupted => Ok(()),
-            _ => Err(error),
-        };
-    }
+    poll_all(std::slice::from_mut(&mut entry), timeout)?;
     if entry.revents & libc::POLLNVAL != 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     Ok(())
 }
 
+/// Waits until one of the entries is ready, a signal arrives, or `timeout` elapses (None: no limit). Returns how many are
+/// ready: 0 after a signal.
+///
+/// # Errors
+///
+/// The errors of ppoll(2): `EINVAL` if there are more entries than descriptors are allowed (`RLIMIT_NOFILE`), `ENOMEM`.
+pub(crate) fn poll_all(
+    entries: &mut [libc::pollfd],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    let answer = poll_for(entries, timeout);
+    usize::try_from(answer).or_else(|_| {
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::Interrupted => Ok(0),
+            _ => Err(error),
+        }
+    })
+}
+
+/// Whether this is a regular file or a directory: always ready, and no queue reports it.
+///
+/// # Errors
+///
+/// `EBADF` if the descriptor is not open; see fstat(2).
+pub(crate) fn is_file(descriptor: RawFd) -> io::Result<bool> {
+    // SAFETY: stat has only integers, for which zero is a value.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: fstat(2) writes to `status` and keeps no pointer to it.
+    if unsafe { libc::fstat(descriptor, &mut status) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let kind = status.st_mode & libc::S_IFMT;
+    Ok(kind == libc::S_IFREG || kind == libc::S_IFDIR)
+}
+
 /// ppoll(2) takes its timeout in nanoseconds.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
+fn poll_for(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> libc::c_int {
     let timeout = timeout.map(|timeout| libc::timespec {
         // At most 68 years, to fit a 32-bit time_t. A longer sleep returns early, without an event.
         tv_sec: timeout.as_secs().min(i32::MAX as u64) as _,
@@ -135,13 +173,14 @@ fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int 
     let limit = timeout
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: one pollfd is passed, and it and the timespec outlive the call; no signal mask is given.
-    unsafe { libc::ppoll(entry, 1, limit, std::ptr::null()) }
+    let (first, count) = (entries.as_mut_ptr(), entries.len() as libc::nfds_t);
+    // SAFETY: the entries and the timespec outlive the call; no signal mask is given.
+    unsafe { libc::ppoll(first, count, limit, std::ptr::null()) }
 }
 
 /// poll(2) takes its timeout in milliseconds.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
+fn poll_for(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> libc::c_int {
     let milliseconds = timeout.map_or(-1, |timeout| {
         let rounded_up = timeout.saturating_add(Duration::from_nanos(999_999));
         rounded_up
@@ -149,6 +188,7 @@ fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int 
             .try_into()
             .unwrap_or(libc::c_int::MAX)
     });
-    // SAFETY: one pollfd is passed, and it outlives the call.
-    unsafe { libc::poll(entry, 1, milliseconds) }
+    let (first, count) = (entries.as_mut_ptr(), entries.len() as libc::nfds_t);
+    // SAFETY: the entries outlive the call.
+    unsafe { libc::poll(first, count, milliseconds) }
 }

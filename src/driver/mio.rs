@@ -24,9 +24,6 @@ use crate::{
 use queue::Queue;
 use sources::Sources;
 
-/// The maximum number of events per poll; see the contract of [`Driver`].
-pub(crate) const BATCH: usize = 1024;
-
 /// A driver over mio's `Poll`.
 pub(crate) struct MioDriver {
     queue: Queue,

@@ -73,8 +73,8 @@ impl Reactor {
 /// - Use one at a time. With more, a wake ends the blocks of all sleeps, but once the first sleep is dropped,
 ///   [`Handle::notify`] no longer ends the blocks of the others; only [`Handle::wake`] does.
 /// - It may outlive its reactor. A block in progress then lasts until [`Handle::wake`] or the timeout. A later block
-///   does so too on Windows; on Unix it fails with `EBADF`, or sleeps on whatever file then has the descriptor's
-///   number.
+///   does so too for drivers without a descriptor; for others it fails with `EBADF`, or sleeps on whatever file then
+///   has the descriptor's number.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,7 +100,7 @@ pub struct Sleep {
 
 impl Sleep {
     /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event.
-    /// None on platforms without such a descriptor; see [`Driver::descriptor`](crate::Driver::descriptor).
+    /// None for drivers without a descriptor; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.descriptor
     }

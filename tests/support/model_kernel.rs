@@ -1,5 +1,6 @@
-//! A model of the kernel: numbers, files that may have several of them, and edge-triggered registrations, each of one number
-//! and one file, as in epoll(7). It keeps the contract of `Driver`, and knows what is truly ready.
+//! A model of the kernel: numbers, files that may have several of them, and registrations: edge-triggered, each of one number and one
+//! file, as in epoll(7); or level-triggered, each of one number, as in poll(2). It keeps the contract of `Driver`, and knows what is
+//! truly ready.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -74,12 +75,20 @@ struct State {
     failures: VecDeque<bool>,
     /// The next poll reports again what is ready, although there was no edge.
     repeats: bool,
+    /// As poll(2): no edges, and a registration is of whatever file its number has.
+    by_level: bool,
 }
 
 #[derive(Clone, Default)]
 pub struct Kernel(Arc<Mutex<State>>);
 
 impl Kernel {
+    pub fn new(by_level: bool) -> Self {
+        let kernel = Self::default();
+        kernel.state().by_level = by_level;
+        kernel
+    }
+
     /// A new file under the lowest free number.
     pub fn open(&self, pollable: bool, ready: Ready) -> Descriptor {
         let mut state = self.state();
@@ -200,27 +209,41 @@ impl State {
         let numbers = &self.numbers;
         self.files
             .retain(|file, _| numbers.values().any(|open| open == file));
-        let files = &self.files;
-        self.armed.retain(|armed| files.contains_key(&armed.file));
+        let (files, by_level) = (&self.files, self.by_level);
+        self.armed
+            .retain(|armed| by_level || files.contains_key(&armed.file));
+    }
+
+    /// As poll(2): each registration is of the file that its number has now, and that of a closed number leaves.
+    fn follow_numbers(&mut self) {
+        let numbers = &self.numbers;
+        self.armed.retain_mut(|armed| {
+            numbers
+                .get(&armed.number)
+                .map(|file| armed.file = *file)
+                .is_some()
+        });
     }
 
     fn arm(&mut self, number: Descriptor, token: Token, interest: Interest) -> Answer {
         self.named.push(number);
         let file = self.numbers.get(&number).copied();
         let failed = self.failures.pop_front() == Some(true);
-        let known = self
-            .armed
-            .iter()
-            .position(|armed| armed.number == number && Some(armed.file) == file);
+        let known = self.armed.iter().position(|armed| {
+            armed.number == number && (self.by_level || Some(armed.file) == file)
+        });
         let Some(file) = file.filter(|_| !failed) else {
             known.map(|place| self.armed.remove(place));
             return Answer::Failed;
         };
         let File { ready, pollable } = self.files[&file];
-        if !pollable {
+        if !pollable && !self.by_level {
             return Answer::Unpollable;
         }
         known.map(|place| self.armed.remove(place));
+        if !pollable {
+            return Answer::Unpollable;
+        }
         self.armed.push(Armed {
             number,
             file,
@@ -236,9 +259,22 @@ impl State {
     }
 
     fn poll(&mut self, events: &mut Events) {
-        let repeats = std::mem::take(&mut self.repeats);
+        let repeats = std::mem::take(&mut self.repeats) || self.by_level;
+        if self.by_level {
+            self.follow_numbers();
+        }
         for armed in &mut self.armed {
-            let ready = visible(self.files[&armed.file].ready, armed.interest);
+            let ready = match &self.files[&armed.file] {
+                File {
+                    pollable: true,
+                    ready,
+                } => *ready,
+                // Only by level: the number became that of a file, and nobody said so.
+                File {
+                    pollable: false, ..
+                } => Ready::READABLE | Ready::WRITABLE,
+            };
+            let ready = visible(ready, armed.interest);
             let edge = std::mem::take(&mut armed.edge) || repeats;
             if edge && !ready.is_empty() {
                 let token = armed.token;
@@ -307,9 +343,10 @@ impl Driver for Kernel {
             let failed = state.failures.pop_front() == Some(true);
             let file = state.numbers.get(&number).copied();
             if !failed {
-                state
-                    .armed
-                    .retain(|armed| armed.number != number || Some(armed.file) != file);
+                let by_level = state.by_level;
+                state.armed.retain(|armed| {
+                    armed.number != number || !(by_level || Some(armed.file) == file)
+                });
             }
             drop(state);
             match self.called(Call::Deregister(number), None, Answer::Kept) {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, os::fd::RawFd};
 use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{
-    descriptor::poll_now,
+    descriptor::{is_file, poll_now},
     driver::{Registration, Reregistration},
     event::Ready,
     interest::Interest,
@@ -158,17 +158,10 @@ fn urgent_interest() -> io::Result<mio::Interest> {
     ))
 }
 
-/// Whether this is a regular file or a directory, which the queue would accept and then never report.
+/// Whether the queue would accept this file and then never report it.
 fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
     if REFUSES_FILES {
         return Ok(false);
     }
-    // SAFETY: stat has only integers, for which zero is a value.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: fstat(2) writes to `status` and keeps no pointer to it.
-    if unsafe { libc::fstat(descriptor, &mut status) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let kind = status.st_mode & libc::S_IFMT;
-    Ok(kind == libc::S_IFREG || kind == libc::S_IFDIR)
+    is_file(descriptor)
 }

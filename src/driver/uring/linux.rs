@@ -24,8 +24,7 @@ use std::{
 use crate::{
     descriptor::Descriptor,
     driver::{
-        Driver, Operations, Registration, Reregistration, Unavailable, Wake,
-        mio::{BATCH, MioDriver},
+        BATCH, Driver, Operations, Registration, Reregistration, Unavailable, Wake, mio::MioDriver,
     },
     event::Events,
     interest::Interest,

@@ -37,7 +37,7 @@ const OF_THE_RING: [(&str, Scenario); 5] = [
 /// As `epoll/open`.
 pub fn names() -> Vec<String> {
     let mut names = Vec::new();
-    for backend in [Backend::Epoll, Backend::Uring] {
+    for backend in [Backend::Epoll, Backend::Uring, Backend::Poll] {
         if backend.availability().is_err() {
             continue;
         }
