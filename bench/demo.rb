@@ -11,10 +11,8 @@ CONNECTIONS = 64
 REQUESTS = { "keep-alive" => 30_000, "close" => 6_000 }.freeze
 ROUNDS = 2
 
-natives = Reactor.backends.select { |_, usable| usable == true }.keys.map(&:to_s) - ["select"]
-modes = ["blocking", "threads", "select", *natives]
-names = { "blocking" => "plain blocking server", "threads" => "a thread per connection",
-          "select" => "reactor, portable (IO.select)" }
+modes = ["blocking", "threads", *Reactor.backends.select { |_, usable| usable == true }.keys.map(&:to_s)]
+names = { "blocking" => "plain blocking server", "threads" => "a thread per connection" }
 names.default_proc = ->(_, mode) { "reactor, #{mode}" }
 
 puts "An HTTP/1.1 server in ordinary blocking Ruby, #{CONNECTIONS} connections at a time. #{Bench.about}"

@@ -71,7 +71,7 @@ if ARGV.first == "--measure"
 end
 
 rounds = Integer(ARGV.fetch(0, 3))
-targets = %w[epoll uring select threads]
+targets = %w[epoll uring poll threads]
 columns = BURSTS.map { |size| ["burst", size] } + READY.map { |count| ["lateness", count] }
 puts "#{rounds} interleaved rounds, medians. #{Bench.about}"
 samples = Bench.interleave(targets.product(columns), rounds:) do |target, (measure, size)|

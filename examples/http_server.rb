@@ -5,7 +5,7 @@
 #
 #   ruby -Ilib examples/http_server.rb MODE [PORT [BODY_BYTES]]
 #
-# MODE is blocking, threads, or the name of a reactor backend (select, epoll, …; native for the best). After a backend,
+# MODE is blocking, threads, or the name of a reactor backend (epoll, poll, …; native for the best). After a backend,
 # "+rest" has connections rest without a fiber (Reactor::Server). PORT 0, the default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end the server, which then prints what
 # it used.
 require "json"

@@ -42,8 +42,8 @@ module Bench
 
     def build? = @build
 
-    # Whether a target takes part: without a word, all do, and a quick run leaves out the slowest.
-    def wants?(name) = @targets ? @targets.include?(name) : !(@quick && name == "select")
+    # Whether a target takes part: without a word, all do.
+    def wants?(name) = @targets.nil? || @targets.include?(name)
 
     # The core a pinned workload runs on: the first this process may use; nil where that cannot be told or done.
     def core
@@ -70,8 +70,7 @@ module Bench
     end
 
     def whole(parser)
-      parser.on("--quick", "one round, a tenth of the size, N up to 1,000, without the portable backend: under two minutes") do
-        @quick = true
+      parser.on("--quick", "one round, a tenth of the size, N up to 1,000: under two minutes") do
         @rounds, @scale, @most, @limit = 1, 0.1, 1_000, 20
       end
       parser.on("--rounds N", Integer, "how often each is run (5)") { |n| @rounds = within(n, 1, 1_000, "--rounds") }

@@ -50,7 +50,7 @@ module Bench
     # A class of page.css for each target: by kind, so that one keeps its colour from page to page.
     def colours
       kinds = { "reactor" => OURS.cycle, "peer" => PEERS.cycle, "threads" => ["t"].cycle, "baseline" => ["kf"].cycle, "plain" => ["kp"].cycle }
-      fixed = { "epoll" => "c0", "kqueue" => "c0", "uring" => "c1", "select" => "c2" }
+      fixed = { "epoll" => "c0", "kqueue" => "c0", "uring" => "c1", "poll" => "c2" }
       @results.targets.to_h { |target| [target[:name], fixed[target[:name]] || kinds.fetch(target[:kind]).next] }
     end
 

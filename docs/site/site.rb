@@ -133,11 +133,11 @@ module Docs
       Dir[File.join(@directory, "ruby", "**", "*.html")].each { |file| dress(file) }
     end
 
-    # The reference has every hook of the portable scheduler, as docs/site/ruby.md says.
+    # The reference has every hook that is written in Rust, as docs/site/ruby.md says.
     def check_hooks
-      page = File.read(File.join(@directory, "ruby/Reactor/PortableScheduler.html"))
+      page = File.read(File.join(@directory, "ruby/Reactor/NativeScheduler.html"))
       table = File.read(File.join(ROOT, "docs/architecture.md"))[/^## Where the hooks are$.*?(?=^## )/m]
-      hooks = table.scan(/^\| (`.*`) \| `.*` \| `.*` \|$/).join.scan(/\w+/)
+      hooks = table.scan(/^\| (`.*`) \| `\w+\.rs` \|$/).join.scan(/\w+/)
       missing = hooks.reject { |hook| page.include?("id=\"#{hook}-instance_method\"") }
       raise "the reference lacks #{missing.join(", ")}" if missing.any? || hooks.empty?
     end

@@ -4,7 +4,7 @@
 //! loops
 //! ```
 //!
-//! Prints the events of each pair. Unix only: on Windows a queue cannot be polled.
+//! Prints the events of each pair. Unix only: an IOCP queue cannot be polled.
 
 #[cfg(target_os = "linux")]
 pub mod in_epoll;

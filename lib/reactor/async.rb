@@ -5,13 +5,9 @@
 #   require "reactor/async"                                    # and IO_EVENT_SELECTOR=Reactor in the environment, or
 #   Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current))
 #
-# Needs the native library and the io-event gem.
+# Needs the io-event gem.
 
 require_relative "../reactor"
-
-unless Reactor.const_defined?(:Poller)
-  raise LoadError, "reactor/async needs the native library, which is #{Reactor.backends[:epoll]}; Async has a portable selector of its own"
-end
 
 require "io/event"
 require_relative "async/selector"

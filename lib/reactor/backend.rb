@@ -1,49 +1,31 @@
 # frozen_string_literal: true
 
-require_relative "portable/scheduler"
-
-# Chooses the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
-#
-# `REACTOR_BACKEND=select` selects the portable one without loading native code. Otherwise the portable one is used, with a
-# warning, only if there is no native library. It is an error if the native library exists but does not load.
+# Loads the native library that was built for this Ruby.
 module Reactor
   # Where the library may be: in a folder for this Ruby version if built for several versions, otherwise at the top.
   LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
 
-  # All backends of the native scheduler, on any system.
-  NATIVE = %i[epoll kqueue iocp uring].freeze
-
-  # Why there is no native scheduler, or nil.
-  @absence =
-    if ENV["REACTOR_BACKEND"] == "select"
-      "not loaded, because REACTOR_BACKEND=select was set when reactor was required"
-    else
-      loaded = LIBRARIES.any? do |library|
-        require library
-        true
-      rescue LoadError => error
-        # If the library is absent, the error's path is the name that was required. Any other path belongs to a broken file.
-        raise LoadError, <<~MESSAGE unless error.path == library
-          the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
-          Rebuild it for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
-        MESSAGE
-      end
-      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # frozen for the other Ractors
-    end
-  warn <<~MESSAGE if @absence && ENV["REACTOR_BACKEND"] != "select"
-    reactor: the native library is #{@absence}, so the scheduler in plain Ruby is used.
-    Build it (in a clone: rake install or rake compile; an installed gem: gem pristine reactor-loop), or set REACTOR_BACKEND=select.
-  MESSAGE
-
-  if @absence
-    require_relative "portable/stubs"
-  else
-    require_relative "native/scheduler"
+  # RubyGems builds the library when it installs the gem, but nothing builds that of a clone, even if a Gemfile names it.
+  failed = lambda do |what, advice|
+    require "rbconfig"
+    root = File.expand_path("../..", __dir__)
+    command = File.exist?("#{root}/Rakefile") ? "cd #{root} && bin/setup && #{RbConfig.ruby} -S rake compile" : "gem pristine reactor-loop"
+    raise LoadError, "the native library of reactor #{what}\n#{advice}:\n  #{command}"
   end
+  loaded = LIBRARIES.any? do |library|
+    require library
+    true
+  rescue LoadError => error
+    # If the library is absent, the error's path is the name that was required. Any other path belongs to a broken file.
+    failed.("does not load on Ruby #{RUBY_VERSION}: #{error.message.lines.first.chomp}", "Build it again, for this Ruby") unless error.path == library
+  end
+  failed.("is not built for Ruby #{RUBY_VERSION} (#{LIBRARIES.join(" and ")} are not in the load path)", "Build it") unless loaded
+end
 
-  # The class that {Scheduler} inherits its hooks from.
-  BaseScheduler = @absence ? PortableScheduler : NativeScheduler
+require_relative "native/scheduler"
 
+# The backends, and which one a new scheduler has.
+module Reactor
   class << self
     # The default backend for new schedulers: REACTOR_BACKEND, else the best one on this machine.
     #
@@ -52,10 +34,7 @@ module Reactor
     def backend = Internal.choose(nil)
 
     # @return [Hash{Symbol => true, String}] all backends, best first: true, or the reason why the backend is unavailable here
-    def backends
-      native = @absence ? NATIVE.to_h { |name| [name, @absence] } : Internal.native_backends
-      native.merge(select: true)
-    end
+    def backends = Internal.backends
   end
 
   class << Internal
@@ -66,14 +45,13 @@ module Reactor
     # @api private
     def choose(wanted)
       wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if wanted.nil?
-      return Reactor.backends.key(true) if wanted.nil?
+      return backends.key(true) if wanted.nil?
       raise TypeError, "backend must be a Symbol or a String, not #{wanted.class}" unless Symbol === wanted || String === wanted
 
       name = wanted.to_sym
-      known = Reactor.backends
-      case reason = known[name]
+      case reason = backends[name]
       when true then name
-      when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (known: #{known.keys.join(", ")})"
+      when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (known: #{backends.keys.join(", ")})"
       else raise ArgumentError, "backend #{name} is not available: #{reason}"
       end
     end

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 require "timeout"
+require_relative "clock"
+require_relative "durations"
 
 module Reactor
-  # If C code forks without Process._fork, the child still has its parent's scheduler. In such a child, the hooks of both the
-  # native and the portable scheduler use these methods. They do what Ruby does without a scheduler and leave the parent's
-  # descriptors alone. The portable scheduler's hooks also use them in a trap handler that has interrupted a wait.
+  # If C code forks without Process._fork, the child still has its parent's scheduler. In such a child, the hooks use these
+  # methods. They do what Ruby does without a scheduler and leave the parent's descriptors alone.
   #
   # @api private
   module ForkedChildHooks

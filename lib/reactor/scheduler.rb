@@ -27,21 +27,15 @@ module Reactor
   #
   # A scheduler belongs to the first thread that uses it. On any other thread its methods raise ThreadError, except `unblock`,
   # `fiber_interrupt` and the methods of {Inspection}.
-  class Scheduler < BaseScheduler
-    # The methods of every scheduler other than its hooks.
-    module Parts
-      include AddressResolution
-      include IOSelect
-      include Processes
-      include Offload
-      include Watching
-      include Inspection
-      include Deadlock
-      include Lifecycle
-    end
-    private_constant :Parts
-
-    include Parts
+  class Scheduler < NativeScheduler
+    include AddressResolution
+    include IOSelect
+    include Processes
+    include Offload
+    include Watching
+    include Inspection
+    include Deadlock
+    include Lifecycle
 
     # Makes sure that every scheduler object is initialized. An uninitialized one would have no thread and no descriptors.
     #
@@ -62,40 +56,10 @@ module Reactor
     end
     private_constant :Allocation
     extend Allocation
-
-    # @option options [Symbol, String, nil] :backend see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
-    # @param options see {Lifecycle#initialize}
-    # @return [Scheduler, Scheduler::Portable] a Portable if :select is requested while the native library is loaded
-    # @raise [ArgumentError] the backend is unknown or unavailable, or :select is requested for a subclass of the native scheduler
-    def self.new(*arguments, **options, &block)
-      return super if self <= PortableScheduler || Internal.choose(options[:backend]) != :select
-      return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
-
-      raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
-    end
-
-    # @return [Boolean] whether it is a Scheduler; true for a Portable, too
-    def self.===(object) = super || (equal?(Scheduler) && Portable === object)
-
-    # The portable scheduler. It exists even when the native one is loaded, for comparison and for tests. It cannot inherit from
-    # Scheduler, which then has the native hooks, but `is_a?` and `case` treat it as a Scheduler.
-    class Portable < PortableScheduler
-      include Parts
-      extend Allocation
-
-      # @param backend [Symbol, String] only :select is allowed
-      # @param options see {Lifecycle#initialize}
-      # @raise [ArgumentError] any other name
-      def initialize(backend: :select, **options) = super
-
-      # @return [Boolean] also true for {Scheduler}
-      def is_a?(klass) = super || klass.equal?(Scheduler)
-      alias kind_of? is_a?
-    end
   end
 end
 
 unless ENV.fetch("REACTOR_SHUFFLE", "").empty?
   require_relative "scheduler/shuffle"
-  [Reactor::Scheduler, Reactor::Scheduler::Portable].each { |scheduler| scheduler.prepend(Reactor::Shuffle) }
+  Reactor::Scheduler.prepend(Reactor::Shuffle)
 end

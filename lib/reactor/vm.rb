@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The functions of the native library, or their substitutes when it is absent (portable/stubs.rb).
+  # The functions of the native library.
   #
   # @api private
   module Internal
@@ -20,10 +20,6 @@ module Reactor
     # The version of the scheduler interface with regard to the order and meaning of the arguments of io_read and io_write: 4 from
     # Ruby 4.1 on, 3 before.
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
-
-    # For Thread.handle_interrupt in `unblock`: a Thread#raise in the middle of it would lose the wake-up. From Ruby 3.4.7 on, the
-    # VM itself prevents that. Compared by identity, because a call of `hash` would check for interrupts.
-    UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
 
     # The end of `rb_thread_to_s` for a thread that waits for another thread without a time limit. (Thread#status is "sleep" for
     # any wait.) All known Rubies.

@@ -178,7 +178,9 @@ impl Wake for Shared {
         loop {
             match (&self.wake).write(&[0]) {
                 // Full: earlier wakes have not been collected.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    _ = (&self.woken).read(&mut [0; 64]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.map(drop),
             }

@@ -8,7 +8,7 @@ require_relative "run"
 # Runs program.rb once for each call of the extension, each error of that call in the list, and each place where it is made.
 # There the call fails. What the program prints must be what it prints without a failure.
 #
-#   ruby tests/faults/main.rb                       all of it, on each native backend that works here
+#   ruby tests/faults/main.rb                       all of it, on each backend that works here
 #   ruby tests/faults/main.rb --call epoll_ctl      the calls with this word in their names
 #   ruby tests/faults/main.rb --task stream         those for one task of the program; main or thread: for none
 #   ruby tests/faults/main.rb --part                the first call of each kind of each task, with one error
@@ -137,7 +137,7 @@ module Faults
     end
 
     def run
-      raise "there is no native backend" if backends.empty?
+      raise "there is no backend" if backends.empty?
 
       found = backends.sum { |backend| on(backend) }
       found += incomplete if @complete
@@ -149,7 +149,7 @@ module Faults
 
     def backends
       @backends ||= begin
-        usable = "puts Reactor.backends.select { |name, answer| answer == true && name != :select }.keys"
+        usable = "puts Reactor.backends.select { |_, answer| answer == true }.keys"
         IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-rreactor", "-e", usable], &:read).split
       end
     end

@@ -45,7 +45,7 @@ module Memory
     # @param words [Array<String>] parts of the names of test files; empty for all but those of our own tools
     def initialize(words)
       @words = words
-      @backends = ENV["REACTOR_BACKEND"]&.split || %w[epoll uring]
+      @backends = ENV["REACTOR_BACKEND"]&.split || %w[epoll uring poll]
       @reports = File.join(WORK, "reports")
       @logs = File.join(WORK, "logs")
       FileUtils.rm_rf([@reports, @logs])

@@ -8,7 +8,7 @@ require_relative "../windows/skips"
 
 files = Dir[File.join(__dir__, "test_*.rb")].sort
 if Reactor::VM::WINDOWS
-  skips = Windows::Skips.new(File.join(__dir__, "../windows/skips"), Reactor.backend.to_s)
+  skips = Windows::Skips.new(File.join(__dir__, "../windows/skips"))
   files.select! { |file| skips.file?(File.basename(file, ".rb")) }
   Minitest::Test.prepend(skips.hook)
 end

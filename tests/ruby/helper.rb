@@ -281,8 +281,6 @@ class ReactorTest < Minitest::Test
     flunk "#{message} #{got.bytesize} bytes instead of #{expected.bytesize}, different from byte #{first || expected.bytesize} on".lstrip
   end
 
-  def select_backend? = BACKEND == :select
-
   def linux? = RUBY_PLATFORM.include?("linux")
 
   def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
@@ -314,16 +312,13 @@ class ReactorTest < Minitest::Test
     quietly { text_or_size.is_a?(String) ? IO::Buffer.for(text_or_size) : IO::Buffer.new(text_or_size) }
   end
 
-  # Stacks are so large that a few of them fill the address space. If the VM fails to allocate one, it leaves the portable
-  # scheduler's fiber in a state in which it cannot poll.
+  # Stacks are so large that a few of them fill the address space.
   SCARCE = { "RUBY_FIBER_MACHINE_STACK_SIZE" => (1 << 26).to_s }.freeze
   LIMIT = 'limit = ->(bytes) { Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + bytes, Process.getrlimit(:AS).last) }'
-  NO_STACK = 'module NoStack; def transfer(*) = backtrace.empty? && ($left -= 1).negative? ? raise(FiberError, "no memory") : super; end; ' \
-             'limit = ->(_) { $left = 3; Fiber.prepend(NoStack) }'
 
   def run_without_memory(code)
-    skip "no /proc to learn the size of the process from" unless select_backend? || File.exist?("/proc/self/status")
-    child = run_child("#{select_backend? ? NO_STACK : LIMIT}\n#{code}", env: SCARCE)
+    skip "no /proc to learn the size of the process from" unless File.exist?("/proc/self/status")
+    child = run_child("#{LIMIT}\n#{code}", env: SCARCE)
     assert_equal "", child.err
     child.out
   end

@@ -10,7 +10,7 @@ class TestBackends < ReactorTest
   def test_backends_maps_each_name_to_true_or_a_reason
     backends = Reactor.backends
     assert_instance_of Hash, backends
-    assert_includes backends.keys, :select
+    assert_equal %i[epoll kqueue iocp uring poll], backends.keys
     backends.each do |name, answer|
       assert_instance_of Symbol, name
       next if answer == true
@@ -18,19 +18,16 @@ class TestBackends < ReactorTest
       assert_instance_of String, answer
       refute_empty answer
     end
-    assert_equal true, backends[:select]
+    assert_equal windows? ? String : TrueClass, backends[:poll].class
   end
 
-  # This works even where the native library is not loaded.
   def test_a_backend_of_another_system_is_known_everywhere
     assert_match(/backend (iocp|epoll) is not available/, %i[iocp epoll].map { |name| told { Reactor::Scheduler.new(backend: name).close } }.join)
-    assert_equal %i[epoll kqueue iocp uring select], Reactor.backends.keys
   end
 
   def test_the_backends_page_names_no_backend_that_is_not_listed
-    skip "the native library is not loaded" unless defined?(Reactor::Poller)
     named = File.read(File.join(ROOT, "docs", "backends.md"))[/^\| backend \| where .*?\n\n/m].scan(/^\| `(\w+)` /).flatten.map(&:to_sym)
-    assert_equal %i[epoll uring kqueue iocp select], named
+    assert_equal %i[epoll uring kqueue iocp poll], named
     assert_equal [], named - Reactor.backends.keys
   end
 
@@ -40,8 +37,6 @@ class TestBackends < ReactorTest
   end
 
   def test_reactor_backend_in_the_environment_selects_the_backend
-    out = child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => "select" })
-    assert_equal ":select\n:select\n", out
     Reactor.backends.each do |name, answer|
       next unless answer == true
 
@@ -66,17 +61,6 @@ class TestBackends < ReactorTest
     end
   end
 
-  def test_the_select_backend_is_the_portable_scheduler
-    scheduler = Reactor::Scheduler.new(backend: :select)
-    assert_kind_of Reactor::PortableScheduler, scheduler
-    assert_equal :select, scheduler.backend
-    assert_instance_of Reactor::Scheduler::Portable, scheduler unless select_backend?
-    assert_kind_of Reactor::Scheduler, scheduler
-    assert_operator Reactor::Scheduler, :===, scheduler
-    refute_operator Class.new(Reactor::Scheduler), :===, scheduler
-    scheduler.close
-  end
-
   def test_an_unavailable_backend_is_an_argument_error_with_the_reason
     Reactor.backends.reject { |_, answer| answer == true }.each do |name, reason|
       assert_includes assert_raises(ArgumentError) { Reactor::Scheduler.new(backend: name) }.message, reason
@@ -85,9 +69,8 @@ class TestBackends < ReactorTest
       assert_includes assert_raises(ArgumentError) { Reactor::Scheduler.new(backend: name) }.message, name.to_s
     end
     [1, Object.new, []].each { |bad| assert_raises(TypeError, ArgumentError) { Reactor::Scheduler.new(backend: bad) } }
-    assert_match(/nonsense/, child_says("Reactor::Scheduler.new rescue puts $!.message", env: { "REACTOR_BACKEND" => "nonsense" }))
-    skip "the portable scheduler is the only one here" if select_backend?
-    assert_match(/REACTOR_BACKEND=select/, assert_raises(ArgumentError) { Class.new(Reactor::Scheduler).new(backend: :select) }.message)
+    assert_equal "unknown backend \"select\" (known: epoll, kqueue, iocp, uring, poll)\n",
+                 child_says("Reactor::Scheduler.new rescue puts $!.message", env: { "REACTOR_BACKEND" => "select" })
   end
 
   # As with IO.pipe: the kernel's error is raised, and the next request tries again.
@@ -104,30 +87,29 @@ class TestBackends < ReactorTest
     assert_equal "Errno::EMFILE\ntrue\n:uring\n", out
   end
 
-  def test_an_absent_native_library_falls_back_with_a_warning_and_a_broken_one_is_a_load_error
+  # The library of a clone is built by rake, that of an installed gem by RubyGems.
+  def test_without_the_native_library_require_is_a_load_error_with_the_command_that_builds_it
+    abi = RUBY_VERSION[/\A\d+\.\d+/]
     Dir.mktmpdir do |dir|
-      FileUtils.cp_r(File.join(LIB, "."), dir)
-      Dir[File.join(dir, "reactor/*/reactor.*")].each { |file| File.delete(file) }
-      abi = RUBY_VERSION[/\A\d+\.\d+/]
-      FileUtils.mkdir_p(File.join(dir, "reactor", abi))
-      run = lambda do |backend = nil|
-        command = [RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY']
-          require "reactor"
-          ractor = Ractor.new { Reactor::Scheduler.new.backend } # other Ractors can read the reason
-          p Reactor.backend, ractor.respond_to?(:value) ? ractor.value : ractor.take
-        RUBY
-        out, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, *command)
-        [out, status.success?]
+      FileUtils.cp_r(LIB, dir)
+      Dir[File.join(dir, "lib/reactor/**/reactor.*")].each { |file| File.delete(file) }
+      message = lambda do
+        code = "begin; require 'reactor'; rescue LoadError; puts $!.message; end"
+        out, status = Open3.capture2e({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-I", File.join(dir, "lib"), "-e", code)
+        assert_predicate status, :success?, out
+        out.lines(chomp: true)
       end
-      warning, advice, *answers = run.().first.lines
-      assert_match(/\Areactor: the native library is not built for Ruby #{Regexp.escape(RUBY_VERSION)} .*, so the scheduler in plain Ruby is used\.$/, warning)
-      assert_match(/\ABuild it .*REACTOR_BACKEND=select\.$/, advice)
-      assert_equal %W[:select\n :select\n], answers
-      assert_equal [":select\n:select\n", true], run.("select"), "it was asked for, so nothing is said"
-      File.write(File.join(dir, "reactor", abi, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
-      out, success = run.()
-      refute success, out
-      assert_match(/LoadError/, out)
+      first, advice, command, *rest = message.()
+      assert_match(/\Athe native library of reactor is not built for Ruby #{Regexp.escape(RUBY_VERSION)} /, first)
+      assert_equal ["Build it:", "  gem pristine reactor-loop", []], [advice, command, rest]
+      FileUtils.touch(File.join(dir, "Rakefile"))
+      assert_equal "  cd #{dir} && bin/setup && #{RbConfig.ruby} -S rake compile", message.()[2]
+      FileUtils.mkdir_p(File.join(dir, "lib/reactor", abi))
+      File.write(File.join(dir, "lib/reactor", abi, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
+      first, advice, command, *rest = message.()
+      assert_match(/\Athe native library of reactor does not load on Ruby #{Regexp.escape(RUBY_VERSION)}: .*reactor/, first)
+      assert_equal ["Build it again, for this Ruby:", []], [advice, rest]
+      assert_includes command, "rake compile"
     end
   end
 end

@@ -65,7 +65,7 @@ class TestBadInput < ReactorTest
       ArgumentError => { io_wait: [[r, 0, nil], [r, 8, nil], [r, -1, nil], [r, 1, -1]], kernel_sleep: [[-1], [1, 2]],
                          offload: [[]] },
       nil => { process_wait: [[nil, 0], ["1", 0], [1, nil], [1, []]], address_resolve: [[1], [:name]], cancel_watcher: [["x"]],
-               wait_any: select_backend? ? [] : [[nil, [], 0], [[], 1, 0], [[], [], 0, [nil]], [[], [], 0, [[]]]] }
+               wait_any: [[nil, [], 0], [[], 1, 0], [[], [], 0, [nil]], [[], [], 0, [[]]]] }
     }
     in_fiber do |scheduler|
       wrong.each do |error, hooks|
@@ -169,8 +169,6 @@ class TestBadInput < ReactorTest
   # Found by bin/check wild.
 
   def test_a_kill_in_to_io_is_not_lost_to_an_error_of_the_buffer
-    skip "the portable scheduler looks at the buffer first" if select_backend?
-
     asks = Object.new
     def asks.to_io = Fiber.yield
     in_fiber do |scheduler|
@@ -218,8 +216,6 @@ class TestBadInput < ReactorTest
   end
 
   def test_a_number_that_is_no_descriptor_is_not_closed
-    skip "the select backend has no io_close" if select_backend?
-
     run_scheduler do |scheduler|
       Fiber.schedule { assert_equal [false, false], [scheduler.io_close(-1), scheduler.io_close(-2**31)]; assert_still_sound }
     end
@@ -237,8 +233,6 @@ class TestBadInput < ReactorTest
   end
 
   def test_a_range_beyond_the_end_of_the_file_is_prefetched_in_no_time
-    skip "the select backend prefetches nothing" if select_backend?
-
     in_fiber do |scheduler|
       File.open(__FILE__) do |file|
         [[0, 2**62, 2**62], [2**62, 2**62, 0], [2**63, 1, 2**63]].each { |range| outcome { scheduler.prefetch(file, *range) } }

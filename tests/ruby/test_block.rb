@@ -152,27 +152,6 @@ class TestBlock < ReactorTest
     assert_equal %i[pushed signalled], got
   end
 
-  # Once the VM has listed a fiber as waiting, other threads and trap handlers run at the end of each C function that the hook
-  # calls.
-  def test_an_unblock_between_any_two_calls_of_the_hook_is_kept
-    hooks = File.dirname(Reactor::PortableScheduler.instance_method(:block).source_location.first)
-    queue = Queue.new
-    (1..30).each do |at|
-      run_scheduler do |scheduler|
-        fiber = nil
-        { -> { queue.pop } => -> { queue << :pushed }, -> { sleep } => -> { scheduler.unblock(nil, fiber) } }.each do |wait, wake|
-          calls = 0
-          trace = TracePoint.new(:c_call, :c_return) { |event| wake.call if event.path.start_with?(hooks) && (calls += 1) == at }
-          Fiber.schedule do
-            fiber = Fiber.current
-            trace.enable(&wait)
-          end
-          wake.call if calls < at
-        end
-      end
-    end
-  end
-
   # A duration that only Ruby code can convert.
   Duration = Struct.new(:convert) do
     def to_f = convert.call.to_f

@@ -45,7 +45,6 @@ class TestCallbacks < ReactorTest
   def test_every_callback_and_every_error
     cells = Callbacks::ROWS.keys.product(Callbacks::ERRORS.keys).map { |cell| cell.join("|") }
     cells.reject! { |cell| cell.match?(/\AScheduler.new, .*\|Fiber#kill\z/) } # of a thread's root fiber: the VM aborts at Thread#join
-    cells.reject! { |cell| cell.start_with?("Inspection#trace") } if select_backend?
     cells = cells.grep(/#{ENV["REACTOR_CELL"]}/)
     got = Cells.run(self, "callbacks", cells)
     wrong = cells.filter_map do |cell|

@@ -120,7 +120,6 @@ class TestClose < ReactorTest
 
   # They would hasten the next collection, which scans the stack of each parked fiber.
   def test_closes_by_the_thread_of_the_only_scheduler_make_no_objects
-    skip "the portable scheduler makes an exception for each waiter" if select_backend?
     unused, pipes = Array.new(2) { Array.new(100) { IO.pipe } }
     made = []
     in_fiber do
@@ -154,8 +153,6 @@ class TestClose < ReactorTest
 
   # Two descriptor numbers are reused for each pair: each use is registered once, which is the only system call.
   def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
-    skip "the portable scheduler registers nothing" if select_backend?
-
     stats = nil
     in_fiber do |scheduler|
       20.times do
@@ -174,8 +171,6 @@ class TestClose < ReactorTest
   end
 
   def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
-    skip "the portable scheduler leaves all of it to Ruby" if select_backend?
-
     lingering = track(TCPServer.new("127.0.0.1", 0))
     lingering.setsockopt(Socket::Option.linger(true, 1))
     file = track(File.open(__FILE__))
@@ -276,7 +271,6 @@ class TestClose < ReactorTest
   end
 
   def test_a_fiber_error_during_the_close_of_an_io_that_threads_read_is_raised_when_the_io_is_closed
-    skip "the portable scheduler cannot hold back what Fiber#raise does to a close" if select_backend?
     out = child_says(<<~'RUBY')
       Thread.report_on_exception = false
       Fiber.set_scheduler(Reactor::Scheduler.new)

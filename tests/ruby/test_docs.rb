@@ -30,7 +30,6 @@ class TestDocs < ReactorTest
     return RubyVM::InstructionSequence.compile(block.code) if %w[rails sidekiq].include?(block.needs) && !loads?(block.needs)
 
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
-    skip "the portable scheduler does not support tracing" if select_backend? && block.code.include?("scheduler.trace(")
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
@@ -76,22 +75,19 @@ class TestDocs < ReactorTest
   # The table of hooks names the files in which they are.
   def test_the_hooks_are_where_the_architecture_says
     extension = File.read(File.join(ROOT, "ext/reactor/src/lib.rs"))
-    rows = File.read(File.join(ROOT, "docs/architecture.md"))[/^## Where the hooks are$.*?(?=^## )/m].scan(/^\| (`.*`) \| (.*) \| (.*) \|$/)
+    rows = File.read(File.join(ROOT, "docs/architecture.md"))[/^## Where the hooks are$.*?(?=^## )/m].scan(/^\| (`.*`) \| (`.*`) \|$/)
     assert_operator rows.size, :>, 10
-    rows.each do |hooks, native, portable|
+    rows.each do |hooks, native|
       hooks.scan(/\w+/) do |hook|
-        next assert_includes(ruby_file(Reactor::Scheduler::Portable, hook), "/#{native.delete("`")}") if portable == "the same"
+        next assert_includes(Reactor::Scheduler.instance_method(hook).source_location.first, "/#{native.delete("`")}") if native.include?(".rb")
 
         *file, function = extension[/"#{hook}",\s+(?:method!\()?((?:\w+::)?\w+)/, 1].split("::")
         file = file.first || native[/\w+/] # lib.rs names a few functions without their file
         assert_equal native, "`#{file}.rs`", hook
         assert_match(/^pub fn #{function}\b/, File.read(File.join(ROOT, "ext/reactor/src/hooks/#{file}.rs")), hook)
-        assert_equal portable, "`#{File.basename(ruby_file(Reactor::PortableScheduler, hook))}`" unless portable == "none"
       end
     end
   end
-
-  def ruby_file(klass, hook) = klass.instance_method(hook).source_location.first
 
   # Each test that docs/testing.md lists for a promise is in the file it names. `…` stands for what a loop inserts.
   def test_the_tests_of_the_promises_are_there

@@ -24,9 +24,6 @@ class TestDroppedEnumerators < ReactorTest
     after_a_wait: -> { Enumerator.new { |y| Timeout.timeout(FAR) { Thread.pass; sleep 0; y << 1 } }.next },
   }.freeze
 
-  # On select such a fiber stays until its timeout expires, which then raises, as in plain Ruby.
-  def needs_weak_timeouts = (skip "the timers of the portable scheduler keep their fibers" if select_backend?)
-
   # An Enumerator between two values, with a time limit around them.
   def limited(seconds, error = Own) = Enumerator.new { |y| Timeout.timeout(seconds, error) { loop { y << 1 } } }
 
@@ -60,7 +57,6 @@ class TestDroppedEnumerators < ReactorTest
 
   DROPS.each do |kind, drop|
     define_method(:"test_dropped_inside_a_timeout_neither_fiber_nor_timer_is_left_#{kind}") do
-      needs_weak_timeouts
       in_fiber do |scheduler|
         assert_operator share_left_by(scheduler, SOME) { SOME.times { drop.call } }, :<, 0.5, "of fibers or timers"
       end
@@ -116,13 +112,11 @@ class TestDroppedEnumerators < ReactorTest
   end
 
   def test_a_timeout_in_a_fiber_of_the_programs_own_ends_the_wait_of_an_enumerator_in_it
-    skip "the portable scheduler raises in no fiber of the program's that waits outside of Fiber.schedule" if select_backend?
     waiting = -> { Fiber.new { outcome { Timeout.timeout(0.02, Own) { Enumerator.new { |y| collect; y << sleep }.next } } }.resume }
     assert_equal [run_plain(&waiting)] * 2, run_scheduler { Array.new(2) { waiting.call } }
   end
 
   def test_an_enumerator_inside_a_timeout_goes_on_after_it_has_raised_in_a_fiber_that_waits
-    skip "the portable scheduler cannot give control back to an Enumerator that has raised in another fiber" if select_backend?
     log = []
     run_scheduler do
       sleeper = Fiber.schedule { log << outcome { sleep } }

@@ -61,7 +61,7 @@ class TestErrors < ReactorTest
     assert_match(/told \(IndexError\)/, loud.err)
   end
 
-  # The error's own methods may raise, and $stderr may be an object of the program. On select that ended the other fibers.
+  # The error's own methods may raise, and $stderr may be an object of the program.
   def test_a_report_that_cannot_be_written_changes_nothing
     ["", "def (broken = Object.new).write(*) = raise('broken'); $stderr = broken"].each do |before|
       child = run_child(<<~RUBY)

@@ -40,7 +40,7 @@ class TestExhaustion < ReactorTest
   end
 
   # REACTOR_OPERATION=offload ruby tests/ruby/test_exhaustion.rb runs the operations whose names contain this word.
-  def operations(table) = table.keys.grep(/#{ENV["REACTOR_OPERATION"]}/) - (select_backend? ? ["trace"] : [])
+  def operations(table) = table.keys.grep(/#{ENV["REACTOR_OPERATION"]}/)
 
   def problems(cell, got, plain)
     resource = cell[/[^|]+/]
@@ -63,9 +63,6 @@ class TestExhaustion < ReactorTest
   end
 
   def by_reason?(cell, seen)
-    # Without threads it resolves no names. It polls in a fiber, which it makes for the first poll.
-    return true if select_backend? && ((seen == "ThreadError" && cell.match?(/\Ano threads.*name/)) || (seen == "FiberError" && cell.match?(/fibers\|cold/)))
-
     BY_REASON.any? { |pattern, tells, _| pattern.match?(cell) && tells == seen }
   end
 

@@ -36,8 +36,6 @@ class TestFiles < ReactorTest
 
   def carried = Fiber.scheduler.stats.fetch(:carried, 0)
 
-  def needs_native_backend = (skip "the portable scheduler reads files inline" if select_backend?)
-
   READERS = {
     read: ->(path) { File.open(path, "rb", &:read) },
     in_parts: ->(path) { File.open(path, "rb") { |f| parts = []; while (part = f.read(100_001)) do parts << part end; parts.join } },
@@ -58,23 +56,10 @@ class TestFiles < ReactorTest
   end
 
   def test_reads_of_uncached_pages_run_on_the_pool
-    needs_native_backend
     needs_linux "the page cache is emptied"
     needs_page_cache_state
     assert(eventually { cold; jobs_to_read.positive? })
     warm { assert_equal 0, jobs_to_read }
-  end
-
-  def test_reads_are_inline_on_select
-    skip "only the portable scheduler has no pool" unless select_backend?
-
-    in_fiber do |scheduler|
-      before = scheduler.stats
-      cold
-      assert_bytes BYTES, File.open(@path, "rb", &:read)
-      after = scheduler.stats
-      assert_equal before.values_at(:offload_on_worker, :offload_threads), after.values_at(:offload_on_worker, :offload_threads)
-    end
   end
 
   # Thread stacks of 4 GiB in a smaller address space: no thread can be started.
@@ -115,7 +100,6 @@ class TestFiles < ReactorTest
 
   # A read of 1 MiB runs on a worker, into the fiber's own string, if another fiber is ready.
   def test_large_reads_run_on_the_pool_if_other_fibers_are_ready
-    needs_native_backend
     warm { in_fiber { read_large } }
   end
 
@@ -142,7 +126,6 @@ class TestFiles < ReactorTest
 
   # Other fibers may free an IO::Buffer, or the buffer of a slice, while a worker writes to it.
   def test_reads_into_an_io_buffer_do_not_run_on_the_pool
-    needs_native_backend
     warm { in_fiber { read_into_buffers } }
   end
 
@@ -179,7 +162,6 @@ class TestFiles < ReactorTest
   # A worker must not write to memory that has been reused. A killed fiber waits for its worker, and the end of a scheduler waits
   # for the workers of fibers that never continue.
   def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
-    needs_native_backend
     out = child_says(<<~RUBY, @path)
       file = File.open(ARGV[0], "rb")
       8.times do |round|
@@ -630,7 +612,6 @@ class TestFiles < ReactorTest
 
   # A single call is enough. It is repeated if it ended before the other fiber had run three times.
   def test_one_large_read_does_not_starve_a_timer
-    needs_native_backend
     needs_linux "/dev/zero"
     in_fiber do
       ticks = 0
@@ -665,7 +646,6 @@ class TestFiles < ReactorTest
     end
 
     define_method("test_writing_to_a_full_blocking_#{kind}") do
-      skip "a terminal that is nearly full blocks the portable scheduler" if select_backend? && kind == :terminal
       reader, writer = blocking_pair(make)
       size = 300_000
       got = +""

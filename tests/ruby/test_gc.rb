@@ -109,8 +109,6 @@ class TestGC < ReactorTest
 
   { pipe: IO.method(:pipe), socket: UNIXSocket.method(:pair) }.each do |kind, make|
     define_method("test_a_#{kind}_at_the_address_or_the_descriptor_of_an_earlier_one_has_another_number") do
-      skip "the portable scheduler gives no numbers" if select_backend?
-
       rows = []
       in_fiber do
         [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
@@ -126,8 +124,6 @@ class TestGC < ReactorTest
   end
 
   def test_two_sockets_on_one_descriptor_keep_their_numbers
-    skip "the portable scheduler gives no numbers" if select_backend?
-
     a, = pair
     other = UNIXSocket.for_fd(a.fileno)
     copy = a.dup

@@ -50,7 +50,7 @@ class TestHealth < ReactorTest
 
   # --- of a scheduler --------------------------------------------------------------------------------------------
 
-  def test_the_native_and_the_portable_scheduler_have_the_same_buckets
+  def test_the_extension_and_the_library_have_the_same_buckets
     run_scheduler do |scheduler|
       scheduler.histogram_rows.each_value { |counts, sum, max| assert_equal [H::BUCKETS, Integer, Integer], [counts.size, sum.class, max.class] }
       assert_includes scheduler.histogram_rows.keys, :turn
@@ -150,7 +150,6 @@ class TestHealth < ReactorTest
   end
 
   def test_jobs_of_the_native_pool_are_timed
-    skip "the portable scheduler has no native pool" if select_backend?
     run_scheduler do |scheduler|
       before = scheduler.health
       Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("localhost", 1) } }

@@ -25,7 +25,7 @@ class TestInspection < ReactorTest
       stats = scheduler.stats
       assert stats.values.all?(Integer)
       assert_equal [], stats.keys - documented
-      assert_equal [], documented - stats.keys unless select_backend?
+      assert_equal [], documented - stats.keys
     end
   end
 
@@ -270,10 +270,7 @@ class TestInspection < ReactorTest
 
   # --- traces ----------------------------------------------------------------------------------------------------
 
-  def needs_trace = (skip "the portable scheduler does not support tracing" if select_backend?)
-
   def traced(**options, &block)
-    needs_trace
     path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
     value = run_scheduler { |scheduler| scheduler.trace(path, **options) { block.call(scheduler) } }
     [JSON.parse(File.read(path)), value]
@@ -348,7 +345,6 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_is_written_if_the_block_raises_and_a_second_trace_is_refused
-    needs_trace
     path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
     run_scheduler do |scheduler|
       error = assert_raises(RuntimeError) { scheduler.trace(path) { scheduler.trace(path) { flunk } } }
@@ -484,7 +480,6 @@ class TestInspection < ReactorTest
 
   # A thread that Mutex#unlock has woken has the status of its wait until it has the GVL, which this thread has.
   def test_a_woken_thread_that_has_not_run_yet_is_not_idle
-    skip "plain Ruby does not tell that a thread is woken" if select_backend?
     mutex = Thread::Mutex.new.tap(&:lock)
     thread = until_asleep(Thread.new { mutex.synchronize { nil } })
     assert Reactor::Deadlock.idle?(thread)

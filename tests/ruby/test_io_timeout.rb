@@ -34,8 +34,6 @@ class TestIOTimeout < ReactorTest
   }.freeze
 
   def test_an_io_timeout_raises_what_plain_ruby_raises_even_if_other_fibers_have_changed_errno
-    skip "on select every method raises IO::TimeoutError" if select_backend? && RUBY_VERSION < "3.4"
-
     expected = run_plain { answers }
     got = run_scheduler do
       all = nil

@@ -236,7 +236,6 @@ class TestIOWait < ReactorTest
 
   # accept and the receiving methods call io_wait after EAGAIN, so the reactor knows that the descriptor is not ready.
   def test_a_wait_after_eagain_of_accept_or_recvfrom_does_not_reregister
-    skip "the portable scheduler registers nothing" if select_backend?
     skip_under_stress
     server = track(TCPServer.new("127.0.0.1", 0))
     one = track(UDPSocket.new).tap { |socket| socket.bind("127.0.0.1", 0) }

@@ -25,7 +25,7 @@ class TestLayers < ReactorTest
       visit(Prism.parse(text).value, [])
     end
 
-    # The part of "reactor/portable/timers" is "portable", the part of "reactor/clock" is "clock".
+    # The part of "reactor/patches/file" is "patches", the part of "reactor/clock" is "clock".
     def part = path.delete_prefix("reactor/").split("/").first
 
     private

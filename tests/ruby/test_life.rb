@@ -151,7 +151,7 @@ class TestLife < ReactorTest
       File.unlink(file.path)
     RUBY
     # By a thread, except where Ruby moves the threads of a Ractor between native ones.
-    by_thread = RUBY_VERSION >= "4.0" || (RUBY_VERSION >= "3.4" && !select_backend?)
+    by_thread = RUBY_VERSION >= "3.4"
     assert_equal "#{by_thread ? ":block" : ":sleep"}\n[0]\n", out
   end
 
@@ -225,7 +225,6 @@ class TestLife < ReactorTest
   # Outside of the main Ractor Ruby moves threads between native threads unless told not to; see docs/performance.md.
   def test_a_fiber_waits_for_threads_in_a_ractor
     skip "Ruby 3.3 has no way to keep a thread on its native one" if RUBY_VERSION < "3.4"
-    skip "plain Ruby has no way to keep a thread on its native one" if select_backend? && RUBY_VERSION < "4.0"
     out = child_says(<<~'RUBY')
       Warning[:experimental] = false
       ractor = Ractor.new do

@@ -11,8 +11,6 @@ class TestOffload < ReactorTest
 
   def needs_blocking_operations = (skip "Ruby before 3.4 has no hook for blocking operations" if RUBY_VERSION < "3.4")
 
-  def needs_native_backend = (skip "the portable scheduler has no hook for blocking operations" if select_backend?)
-
   def in_fiber(**options)
     result = nil
     run_with(**options) { |scheduler| Fiber.schedule { result = yield(scheduler) }; scheduler.run }
@@ -297,7 +295,6 @@ class TestOffload < ReactorTest
 
   def test_deflate_runs_on_a_worker
     needs_blocking_operations
-    needs_native_backend
     in_fiber do |scheduler|
       # Ruby deflates in pieces. Other fibers run between two pieces even without a worker.
       among = lambda do
@@ -315,7 +312,6 @@ class TestOffload < ReactorTest
   # run there until they are known to be cheap.
   def test_small_operations_run_inline
     needs_blocking_operations
-    needs_native_backend
     Dir.mktmpdir do |directory|
       10.times { |number| File.write(File.join(directory, number.to_s), "x") }
       round = -> { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }
@@ -353,7 +349,6 @@ class TestOffload < ReactorTest
 
   def test_policies
     needs_blocking_operations
-    needs_native_backend
     [[:always, :offload_on_worker, :offload_inline], [:never, :offload_inline, :offload_on_worker]].each do |policy, all, none|
       in_fiber(policy: policy) do |scheduler|
         3.times { File.stat(ROOT) }
@@ -365,7 +360,6 @@ class TestOffload < ReactorTest
 
   def test_an_interrupted_operation_ends_before_its_fiber_continues
     needs_blocking_operations
-    needs_native_backend
     Dir.mktmpdir do |directory|
       path = File.join(directory, "fifo")
       File.mkfifo(path)
@@ -388,7 +382,6 @@ class TestOffload < ReactorTest
   # would crash the VM.
   def test_an_override_of_the_hook_may_call_super
     needs_blocking_operations
-    needs_native_backend
     child = run_child(<<~'RUBY')
       seen = []
       scheduler = Class.new(Reactor::Scheduler) do
@@ -418,10 +411,8 @@ class TestOffload < ReactorTest
     tries.product(%i[measured always never]) { |try, policy| assert_equal told(&try), in_fiber(policy: policy) { told(&try) } }
   end
 
-  # A trap handler runs in the fiber that polls. On select it runs in a blocking fiber, and the block is called there.
+  # A trap handler runs in the fiber that polls.
   def test_a_trap_handler_that_waits_for_a_worker_can_be_interrupted
-    skip "on select a trap handler has no scheduler" if select_backend?
-
     assert_equal "ArgumentError: stop\ntrue\n", child_says(<<~'RUBY')
       queue, entered = Thread::Queue.new, Thread::Queue.new
       main = Thread.current

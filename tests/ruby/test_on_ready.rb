@@ -438,8 +438,6 @@ class TestOnReady < ReactorTest
     said = run_without_memory(<<~RUBY)
       Thread.current.report_on_exception = false
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.001 } # it polls, for which the portable scheduler has a fiber
-      scheduler.run
       reading, writing = IO.pipe
       writing << "x"
       go = Thread::Queue.new
@@ -501,7 +499,6 @@ class TestOnReady < ReactorTest
   end
 
   def test_a_trace_shows_the_fiber_by_the_place_of_its_block
-    skip "the portable scheduler does not support tracing" if select_backend?
     path = File.join(Dir.tmpdir, "reactor-on-ready-#{Process.pid}.json")
     line = nil
     run_scheduler do |scheduler|

@@ -76,7 +76,7 @@ class TestProcess < ReactorTest
     RUBY
     wrong, left, most = out.lines(chomp: true)
     assert_equal %w[[] nil], [wrong, left]
-    assert_operator most.to_i, :<, 20, "a thread for each child" unless select_backend?
+    assert_operator most.to_i, :<, 20, "a thread for each child"
   end
 
   def test_waiting_for_a_process_that_is_not_a_child_raises_as_in_plain_ruby

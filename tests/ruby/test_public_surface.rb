@@ -8,7 +8,7 @@ class TestPublicSurface < ReactorTest
 
   CONSTANTS = %i[
     Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
-    Group DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
+    Group DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace NativeScheduler VERSION
   ].freeze
 
   # A fresh process, because the tests make internal constants public.
@@ -19,17 +19,6 @@ class TestPublicSurface < ReactorTest
   end
 
   def test_constants
-    constants = CONSTANTS - (select_backend? ? [:NativeScheduler] : [])
-    assert_equal constants.sort, shown("Reactor.constants").sort
-  end
-
-  def test_every_scheduler_is_a_scheduler
-    scheduler = Reactor::Scheduler.new(backend: :select)
-    assert_kind_of Reactor::Scheduler, scheduler
-    assert_operator Reactor::Scheduler, :===, scheduler
-    refute_operator Class.new(Reactor::Scheduler), :===, scheduler
-    refute_kind_of Reactor::Server, scheduler
-  ensure
-    scheduler&.close
+    assert_equal CONSTANTS.sort, shown("Reactor.constants").sort
   end
 end

@@ -409,8 +409,6 @@ class TestServer < ReactorTest
 
   # The event of the request came while nothing was waiting for it.
   def test_after_a_request_that_came_during_the_answer_the_fiber_does_not_park
-    skip "the portable scheduler registers nothing" if select_backend?
-
     told, came, parks = Queue.new, Queue.new, []
     answer = lambda do |socket|
       line = socket.readpartial(2)

@@ -187,7 +187,6 @@ class TestShield < ReactorTest
     run_plain { over.call }
   end
 
-  # The portable scheduler queues the cancellation behind the fiber.
   def test_what_comes_while_the_block_is_about_to_begin_is_held_back
     log = []
     in_fiber do |scheduler|

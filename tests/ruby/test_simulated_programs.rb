@@ -11,7 +11,7 @@ class TestSimulatedPrograms < ReactorTest
   BACKEND_OF_SIMULATION = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
   # Seeds of a corrected twin, and of a program.
   TWINS = 15
-  PROGRAMS = BACKEND == :select ? 2 : 4
+  PROGRAMS = 4
   # Seeds that a planted bug may take; the rarest shows in 1 of 30.
   MOST = 400
 

@@ -83,7 +83,6 @@ class TestSleep < ReactorTest
 
   # Each ready fiber computes for a millisecond. An expired sleep does not wait for all of them.
   def test_an_expired_sleep_runs_before_ready_fibers
-    skip "the portable scheduler has one queue for all fibers" if select_backend?
     skip_under_stress
     turns = 0
     passed = []
@@ -96,7 +95,6 @@ class TestSleep < ReactorTest
 
   # Fiber.schedule never parks its caller.
   def test_a_fiber_that_keeps_scheduling_fibers_does_not_starve_a_timer
-    skip "the portable scheduler does not limit a fiber that schedules fibers" if select_backend?
     skip_under_stress
     ticks = 0
     seen = nil

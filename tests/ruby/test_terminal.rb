@@ -14,7 +14,6 @@ class TestTerminal < ReactorTest
   def setup
     super
     skip "no pseudo-terminals" unless defined?(PTY) && IO.method_defined?(:getch)
-    skip "the portable scheduler waits for what IO.select reports" if select_backend?
     @master, @slave = PTY.open.each { |io| track(io) }
   end
 

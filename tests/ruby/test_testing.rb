@@ -164,21 +164,6 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_a_look_that_is_cut_short_does_not_move_the_clock
-    skip "the portable scheduler's IO.select" unless select_backend?
-    a, b = pair
-    virtual(settle: 0) do |time|
-      cut = false # of two looks that would find the socket readable, the first one
-      descriptors = Fiber.scheduler.instance_variable_get(:@descriptors)
-      descriptors.define_singleton_method(:select) { |timeout| (cut = !cut && !!IO.select([a], nil, nil, 0)) ? nil : super(timeout) }
-      10.times do
-        Fiber.schedule { sleep 1; b.write("x") }
-        assert_equal "x", Timeout.timeout(1.5) { a.read(1) }
-      end
-      assert_equal 10.0, time.elapsed
-    end
-  end
-
   def test_a_server_that_waits_for_clients_does_not_stop_the_clock
     server = track(TCPServer.new("127.0.0.1", 0))
     virtual do |time|

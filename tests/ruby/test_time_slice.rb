@@ -46,7 +46,6 @@ class TestTimeSlice < ReactorTest
   OPERATIONS.merge(OFFERED).each do |name, operation|
     define_method(:"test_a_fiber_that_repeats_#{name}_lets_another_fiber_run") do
       skip "Ruby offers this to schedulers from 3.4 on" if OFFERED.key?(name) && RUBY_VERSION < "3.4"
-      skip "the portable scheduler has no hook for it" if select_backend? && (name == :pread || OFFERED.key?(name))
       assert_empty file_turns_without_another_fiber(operation)
     end
   end
@@ -58,7 +57,7 @@ class TestTimeSlice < ReactorTest
 
   OFFERED.except(:file_write).each do |name, operation|
     define_method(:"test_#{name}_does_not_yield_where_it_has_no_hook") do
-      skip "Ruby offers this to the scheduler" unless select_backend? || RUBY_VERSION < "3.4"
+      skip "Ruby offers this to the scheduler" unless RUBY_VERSION < "3.4"
       assert_equal [*1..TIMES], file_turns_without_another_fiber(operation)
     end
   end

@@ -115,7 +115,7 @@ class TestTimeout < ReactorTest
     queues.each { |queue| queue << true; sleep 0 until queue.num_waiting.zero? }
   end
 
-  # In plain Ruby, one thread raises them in the order in which they began. On select, the first to expire is raised first.
+  # In plain Ruby, one thread raises them in the order in which they began.
   def test_of_two_timeouts_that_are_due_at_once_the_outer_one_is_raised_first
     skip_under_stress
     NESTED.to_a.product([nil, Own], [nil, Own], [LIMIT, 1e-9]) do |(name, wait), outer, inner, limit|
@@ -124,8 +124,7 @@ class TestTimeout < ReactorTest
         end_timeouts_in_order(2)
         outcome { wait.call([LIMIT, outer, "outer"], [limit, inner, "inner"], log) }
       end
-      order = select_backend? && limit < LIMIT ? %w[inner outer] : %w[outer inner]
-      assert_equal order, log, "#{name}: #{outer.inspect} around #{inner.inspect} of #{limit} s"
+      assert_equal %w[outer inner], log, "#{name}: #{outer.inspect} around #{inner.inspect} of #{limit} s"
     end
   end
 
@@ -137,7 +136,7 @@ class TestTimeout < ReactorTest
         Timeout.timeout(1e-9, Own, "inner") { TestTimeout.compute_until_due; TestTimeout.log_raised(log); :ended }
       end
     end
-    assert_equal [select_backend? ? "inner" : "outer", :ended], log
+    assert_equal ["outer", :ended], log
   end
 
   def test_a_timeout_never_fires_after_its_block

@@ -119,7 +119,6 @@ class TestTop < ReactorTest
 
   # The collections that snapshots cause mark the stacks of all fibers.
   def test_a_look_makes_no_more_objects_if_fibers_stand_deeper
-    skip "the portable scheduler's own frames are looked through" if BACKEND == :select
     run_scheduler do
       shallow, deep = [0, 40].map do |depth|
         fibers = Array.new(Reactor::Observer::FIBERS) { Fiber.schedule { wait_at(depth) } }

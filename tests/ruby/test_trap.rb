@@ -14,8 +14,9 @@ class TestTrap < ReactorTest
     $queue, $inner, $entered, $go = Array.new(4) { Thread::Queue.new }
     $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
     $reading, $writing = IO.pipe
-    $waiting = $sent = $polls = $place = nil
-    $place, wait = wait.split(": ", 2) if wait.match?(/\A(?:in Ruby|before the wait|by itself): /)
+    $waiting = $polls = nil
+    by_itself = wait.start_with?("by itself: ")
+    wait = wait.delete_prefix("by itself: ")
     clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) } # as Floats, differences depend on the uptime
     main = Thread.current
     handlers = []
@@ -33,31 +34,10 @@ class TestTrap < ReactorTest
         super
       end
     end
-    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits or is about to wait.
-    Reactor::PortableScheduler.prepend(Module.new do
-      def io_wait(...)
-        signal_in("before the wait")
-        super
-      end
-
-      private
-
-      def run_next
-        signal_in("in Ruby")
-        super
-      end
-
-      def signal_in(place)
-        return unless $place == place && $waiting && !$sent
-
-        $sent = true
-        Process.kill(:USR1, Process.pid)
-      end
-    end) if defined?(Reactor::PortableScheduler)
     signaller = Thread.new do
       $go.pop
       Thread.pass until $waiting && main.stop?
-      Process.kill(:USR1, Process.pid) unless $place
+      Process.kill(:USR1, Process.pid) unless by_itself
       $entered.pop
       if outside
         Thread.pass until main.stop? # the handler waits
@@ -84,16 +64,9 @@ class TestTrap < ReactorTest
   # The handler ran once, in the fiber that waited. Then come the value, whether it took 0.3 s, and the calls of `block`.
   def after_a_signal_in(wait, handler:, outside: nil)
     handled, value, long, blocks = child_says(SCRIPT, *[wait, handler, outside].compact).chomp.split("|")
-    assert_equal "true", handled, "the handler did not run in the fiber that waits" unless select_backend?
+    assert_equal "true", handled, "the handler did not run in the fiber that waits"
     [value, long, blocks.to_i]
   end
-
-  # On select, a handler that has interrupted a wait waits as without a scheduler. One that has interrupted code waits like any
-  # code.
-  def needs_nested_waits = (skip "the portable scheduler has one wait for each fiber" if select_backend?)
-
-  # On select, the handler runs in a separate fiber, unless the signal comes outside IO.select.
-  def in_its_fiber(wait) = select_backend? ? "in Ruby: #{wait}" : wait
 
   def test_a_trap_handler_that_waits_does_not_end_a_wait_with_a_limit
     assert_equal ["nil", "true", 1], after_a_signal_in("$queue.pop(timeout: 0.3)", handler: "sleep 0.01"), "calls of block"
@@ -134,9 +107,7 @@ class TestTrap < ReactorTest
       ["$reading.readpartial(1).to_i", "$writing.write('1')"],
       ["IO.select([$reading]).size - 2", "$writing.write('1')"]
     ].each do |wait, outside|
-      [wait, in_its_fiber(wait)].uniq.each do |waits|
-        assert_equal "1", after_a_signal_in(waits, handler: "$inner.pop", outside: "#{outside}; $inner << 1").first, waits
-      end
+      assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: "#{outside}; $inner << 1").first, wait
     end
   end
 
@@ -150,7 +121,7 @@ class TestTrap < ReactorTest
     close = "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?; $inner << 1; closer.join"
     assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: close).first
     # Meanwhile the loop continues, with its timers.
-    assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: "$inner.pop; sleep 0.01", outside: close).first
+    assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop; sleep 0.01", outside: close).first
   end
 
   def test_an_io_that_a_trap_handler_no_longer_watches_and_closes_ends_no_wait_for_others
@@ -163,7 +134,7 @@ class TestTrap < ReactorTest
         Reactor.run do
           watcher = Fiber.scheduler.on_ready(one, IO.const_get(event)) { raise "it was cancelled" }
           trap(:USR1) { watcher.cancel; one.close; writing.write("1") }
-          polls = -> { main.stop? && (Reactor.backend != :select || main.backtrace.to_s.include?("poll_once")) }
+          polls = -> { main.stop? }
           Thread.new { Thread.pass until polls.call; Process.kill(:USR1, Process.pid) }
           p reading.read(1)
         end
@@ -176,7 +147,7 @@ class TestTrap < ReactorTest
     turns = "Fiber.scheduler.stats[:turns]"
     handler = "$inner.pop; before = #{turns}; sleep 0.2; $turns = #{turns} - before"
     [handler, "Enumerator.new { |y| y << (#{handler}) }.next"].each do |handles|
-      assert_equal ":few", after_a_signal_in(in_its_fiber(wait), handler: handles, outside: "$writing.write('1'); $inner << 1").first, handles
+      assert_equal ":few", after_a_signal_in(wait, handler: handles, outside: "$writing.write('1'); $inner << 1").first, handles
     end
   end
 
@@ -191,15 +162,12 @@ class TestTrap < ReactorTest
       "begin; Timeout.timeout(0.001, EOFError) { sleep }; rescue EOFError; 1; end" => "sleep 0.01",
       "begin; $reading.read(1); rescue IOError; 1; end" => "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?"
     }.each do |wait, outside|
-      [wait, in_its_fiber(wait)].uniq.each do |waits|
-        assert_equal "[1, 2]", after_a_signal_in("#{waits}.then { |value| [value, $slept] }", handler: handler, outside: "#{outside}; $inner << 1").first, waits
-      end
+      assert_equal "[1, 2]", after_a_signal_in("#{wait}.then { |value| [value, $slept] }", handler: handler, outside: "#{outside}; $inner << 1").first, wait
     end
   end
 
   # The root fiber polls, and gets control when the last fiber ends.
   def test_a_trap_handler_that_waits_for_an_enumerator_ends_even_if_all_fibers_have_ended
-    needs_nested_waits
     said = child_says(<<~'RUBY')
       queue, inner, entered = Array.new(3) { Thread::Queue.new }
       trap(:USR1) do
@@ -250,12 +218,11 @@ class TestTrap < ReactorTest
       "a fiber that waits for an Enumerator" => "Timeout.timeout(0.3) { Enumerator.new { |_| $polls = Fiber.current; $queue.pop }.next }"
     }
     error = "EOFError, Timeout::ExitException, Timeout::Error"
-    assert_raised_after_the_handler(blocks, error: error, waits: "sleep 0.5") { |wait| in_its_fiber(wait) }
+    assert_raised_after_the_handler(blocks, error: error, waits: "sleep 0.5", &:itself)
   end
 
   # The handler waits twice.
   def test_a_timeout_around_a_wait_that_a_trap_handler_forestalls_does_not_end_the_handlers_wait
-    needs_nested_waits
     blocks = {
       "a wait" => "Timeout.timeout(0.1, EOFError) { $reading.wait_readable(60) }",
       "a wait in an Enumerator" => "Timeout.timeout(0.1, EOFError) { Enumerator.new { |_| $polls = Fiber.current; $reading.wait_readable(60) }.next }",
@@ -267,35 +234,7 @@ class TestTrap < ReactorTest
   def test_a_trap_handler_that_forestalls_a_wait_has_timeouts_of_its_own
     handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
     wait = "begin; Timeout.timeout(0.2, EOFError) { $reading.wait_readable(60) }; rescue EOFError; $inner.size; end"
-    wait = "before the wait: #{wait}" if select_backend?
     assert_equal "1", after_a_signal_in(wait, handler: handler).first
-  end
-
-  # A handler may run as soon as the fiber has control again. A TracePoint instead of a signal calls it there, so that it runs
-  # between these two instructions. The polling fiber must not be taken for the one that has resumed this one.
-  def test_a_trap_handler_that_waits_as_its_fiber_comes_back_from_a_poll_leaves_its_owner
-    skip "only the portable scheduler polls in a fiber of its own" unless select_backend?
-
-    inner, value = nil
-    handler = TracePoint.new(:c_return) do |event|
-      if event.method_id == :transfer && Fiber.current.equal?(inner)
-        inner = nil
-        sleep 0.001
-      end
-    end
-    in_fiber do
-      Fiber.new { sleep 0.001; inner = Fiber.current; handler.enable { sleep 0.01 } }.resume # the second time it polls itself
-      numbers = Enumerator.new { |y| Timeout.timeout(0.001) { y << 1 }; y << 2 }
-      numbers.next
-      value = begin
-        sleep 60
-      rescue Timeout::ExitException, Timeout::Error
-        :raised
-      end
-      assert numbers
-    end
-    assert_nil inner
-    assert_equal :raised, value
   end
 
   # What a handler runs in a timeout. The fiber of an Enumerator that is made there refuses locks, like the handler itself.
@@ -303,7 +242,6 @@ class TestTrap < ReactorTest
 
   # The signal comes while the fiber runs the program's Ruby code. The handler waits twice.
   def test_a_timeout_around_code_that_a_trap_handler_interrupts_does_not_end_the_handlers_waits
-    needs_nested_waits
     signal = "Process.kill(:USR1, Process.pid)"
     blocks = {
       "code" => "Timeout.timeout(0.1, EOFError) { #{signal}; sleep }",
@@ -354,7 +292,6 @@ class TestTrap < ReactorTest
 
   # @param waits [Hash] what the finalizer does => its value
   def assert_raised_after_finalizer(waits)
-    needs_nested_waits
     found = child_says(FINALIZER_SCRIPT, *waits.keys).lines
     assert_equal waits.transform_values { |value| "raised after #{value}\n" }, waits.keys.zip(found).to_h
   end
@@ -434,8 +371,7 @@ class TestTrap < ReactorTest
       "require 'socket'; server = TCPServer.new('localhost', 0); TCPSocket.new('localhost', server.local_address.ip_port).closed?" => "false"
     }.each do |call, answer|
       handler = "$answer = begin; #{call}; rescue Exception; $!; end"
-      waits = "sleep(0.3) && $answer"
-      [waits, in_its_fiber(waits)].uniq.each { |wait| assert_equal answer, after_a_signal_in(wait, handler: handler).first, call }
+      assert_equal answer, after_a_signal_in("sleep(0.3) && $answer", handler: handler).first, call
     end
   end
 
@@ -447,11 +383,10 @@ class TestTrap < ReactorTest
   end
 
   def test_a_trap_handler_has_timeouts_of_its_own
-    needs_nested_waits
     HANDLERS_OWN.each do |block|
       handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"
       wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
-      assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: handler).first, block
+      assert_equal "1", after_a_signal_in(wait, handler: handler).first, block
     end
   end
 end

@@ -65,7 +65,7 @@ class TestTypes < ReactorTest
 
   # In these classes, every method is public unless its documentation marks it as private.
   CLASSES = [
-    Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Health,
+    Reactor::Scheduler, Reactor::NativeScheduler, Reactor::FiberStatus, Reactor::Health,
     Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Server, Reactor::Stall, Reactor::Testing::Clock,
     Reactor::Group, Reactor::Group::Task, Reactor::Watcher, (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
@@ -74,8 +74,9 @@ class TestTypes < ReactorTest
   # Methods of Object and Data need no signature.
   INHERITED = [*Object.instance_methods, *Data.instance_methods, *Data.define(:x).singleton_methods].freeze
 
-  # Hooks that the portable scheduler does not have, or not on every Ruby.
-  NATIVE_HOOKS = %i[io_pread io_pwrite io_close blocking_operation_wait].freeze
+  # The native methods that the reference documents and does not mark as private.
+  NATIVE = File.read(File.join(LIB, "reactor/native/scheduler.rb")).scan(/^  # @!(?:method|attribute \[r\]) ([\w?]+)(.*?)(?=^  # @!|^  class )/m)
+               .reject { |_, text| text.include?("@api private") }.map { |name, _| name.to_sym }.freeze
 
   # The lines of lib/ where a method begins that is marked as private by its documentation or its module's.
   PRIVATE_PLACES = Dir[File.join(LIB, "**/*.rb")].flat_map do |path|
@@ -101,15 +102,11 @@ class TestTypes < ReactorTest
     (singleton ? builder.build_singleton(type(name)) : builder.build_instance(type(name))).methods
   end
 
-  def signed_name(klass) = klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}"
-
-  # A native method is documented in the portable scheduler, or is a hook, or is private. Members of a Data have no location.
+  # Members of a Data have no location either.
   def documented_private?(method)
     return PRIVATE_PLACES.include?(method.source_location) if method.source_location
-    return false if method.owner < Data
-    return true unless method.is_a?(UnboundMethod) && Reactor::PortableScheduler.method_defined?(method.name)
 
-    documented_private?(Reactor::PortableScheduler.instance_method(method.name))
+    !(method.owner < Data) && !NATIVE.include?(method.name)
   end
 
   def ours(klass)
@@ -119,7 +116,7 @@ class TestTypes < ReactorTest
 
   def test_every_public_method_has_a_signature
     missing = CLASSES.flat_map do |klass|
-      known = signed(signed_name(klass)).keys
+      known = signed("::#{klass.name}").keys
       ours(klass).reject { |method| known.include?(method.name) || documented_private?(method) }.map { |method| "#{klass}##{method.name}" }
     end
     missing += MODULES.flat_map do |place|
@@ -160,7 +157,7 @@ class TestTypes < ReactorTest
   def test_every_signature_is_that_of_a_method
     wrong = signed_places.flat_map do |type, label, signatures, find|
       signatures.filter_map do |name, signature|
-        next if !signed_here?(signature, type) || (select_backend? && NATIVE_HOOKS.include?(name))
+        next if !signed_here?(signature, type)
 
         fits?(find.(name), signature) ? nil : "#{label}#{name} takes other arguments"
       rescue NameError
@@ -174,7 +171,7 @@ class TestTypes < ReactorTest
   # The signatures promise nothing that the reference marks as private.
   def test_no_signature_is_that_of_a_private_method
     wrong = CLASSES.flat_map do |klass|
-      known = signed(signed_name(klass)).keys - NATIVE_HOOKS
+      known = signed("::#{klass.name}").keys
       ours(klass).select { |method| known.include?(method.name) && documented_private?(method) }.map { |method| "#{klass}##{method.name}" }
     end
     wrong += MODULES.flat_map do |place|

@@ -6,7 +6,7 @@
 #   ruby -Ilib tests/ruby/typed.rb [test_file.rb …] [minitest options]
 #
 # The checks are prepended modules. The setup of rbs renames the methods instead, but the scheduler must see that a hook is
-# overridden (see PortableScheduler#unblock).
+# overridden (see NativeScheduler#unblock).
 
 require "rbs"
 require "rbs/test"

@@ -50,7 +50,6 @@ module Runner
     end
 
     def add_suites(ruby)
-      @report.problem("#{ruby.name}: the extension was built, but only the portable backend works") if ruby.backends == ["select"]
       @queue.add(@plan.suites(ruby))
     end
 

@@ -13,7 +13,7 @@ module Runner
     ].freeze
     # Of these the tests of our own tools: they run on the newest Ruby only.
     OF_TOOLS = %w[test_bench test_fuzz test_layers test_mutants test_panic_points test_runner test_types test_wide].freeze
-    # Tables of many cells that wait: on the newest Ruby only, on the first backend and, with --all, on the portable one.
+    # Tables of many cells that wait: on the newest Ruby only, on the first backend and, with --all, on poll(2), which has no edges.
     TABLES = %w[test_callbacks test_endings test_exhaustion].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
@@ -63,7 +63,7 @@ module Runner
     # The suite of one Ruby after the extension was built: a process for each file.
     def suites(ruby)
       backends = ruby.backends
-      chosen = @all ? backends : backends.reject { |backend| backend == "select" }
+      chosen = @all ? backends : backends - ["poll"]
       steps = chosen.flat_map { |backend| suite(ruby, backend, again: backend != backends.first) }
       return steps unless @names.empty?
 
@@ -87,7 +87,7 @@ module Runner
 
     def suite(ruby, backend, again:)
       chosen = again ? files - BACKEND_INDEPENDENT : files
-      chosen -= TABLES if again && backend != "select"
+      chosen -= TABLES if again && backend != "poll"
       chosen -= OF_TOOLS + TABLES unless ruby == @newest
       chosen.map do |file|
         test(ruby, "#{ruby.name}: #{backend}", file, env: { "REACTOR_BACKEND" => backend })

@@ -77,10 +77,7 @@ module Wild
       ["lookup", %w[host string number number number number], 1],
       ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
-      ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1]
-    ].freeze
-    # Of the native scheduler alone.
-    NATIVE = [
+      ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1],
       ["io_pread", %w[io buffer number number number], 8], ["blocking_operation_wait", %w[work], 2],
       ["push_when_unused", %w[io any], 2], ["prefetch", %w[io number number number], 2], ["sync_by_driver", %w[io any], 2]
     ].freeze
@@ -127,14 +124,14 @@ module Wild
       @seed = seed
     end
 
-    # @return [Array(Boolean, String)] whether only the native scheduler can make it, and the call
+    # @return [String] the call
     def call(index)
       @random = Random.new((@seed * 1_000_000_007) + index)
-      native, body = make
+      body = make
       lines = []
       lines << "buffer = #{pick(BUFFERS)}" if body.include?("buffer")
       lines << "io = #{rarely(100) ? pick(RARE_IOS) : pick(IOS)}" if body.match?(/\bio\b/)
-      [native, [*lines, possible(body)].join("\n")]
+      [*lines, possible(body)].join("\n")
     end
 
     private
@@ -150,13 +147,12 @@ module Wild
 
     def make
       case @random.rand(100)
-      when 0...55 then [false, placed(HOOKS, receiver)]
-      when 55...63 then [true, placed(NATIVE, receiver)]
-      when 63...66 then [false, "fresh { |s| #{one("s.", LAST)} }"]
-      when 66...70 then [true, placed(POLLER, "poller.")]
-      when 70...73 then [true, placed(SELECTOR, "selector.")]
-      when 73...77 then [false, placed(FUNCTIONS, "")]
-      else [false, one("", RUBY)]
+      when 0...63 then placed(HOOKS, receiver)
+      when 63...66 then "fresh { |s| #{one("s.", LAST)} }"
+      when 66...70 then placed(POLLER, "poller.")
+      when 70...73 then placed(SELECTOR, "selector.")
+      when 73...77 then placed(FUNCTIONS, "")
+      else one("", RUBY)
       end
     end
 

@@ -113,7 +113,7 @@ module Wild
       options.on("--first N", Integer, "number of the first call") { |value| first = value }
       options.on("--seconds N", Integer, "no more calls begin after so many seconds") { |value| seconds = value }
       options.on("--jobs N", Integer, "processes for each backend (1)") { |value| jobs = value }
-      options.on("--backends NAMES", "epoll,uring,select") { |value| chosen = value.split(",") }
+      options.on("--backends NAMES", "epoll,uring,poll") { |value| chosen = value.split(",") }
     end.parse!(arguments)
     parts = (first...(first + calls)).each_slice([(calls + jobs - 1) / jobs, 1].max).map { |part| part.first..part.last }
     Dir.mktmpdir("wild") do |directory|

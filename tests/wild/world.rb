@@ -183,7 +183,7 @@ module Wild
 
     def unborn_scheduler = s.class.allocate
 
-    def poller = @poller ||= Reactor::Poller.new(s.backend == :select ? nil : s.backend)
+    def poller = @poller ||= Reactor::Poller.new(s.backend)
 
     def selector = @selector ||= Reactor::AsyncSelector.new(Fiber.current)
   end

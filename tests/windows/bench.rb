@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Workloads of bin/bench on Windows' Ruby under Wine: iocp beside select and threads, interleaved, each sample a process of its
+# Workloads of bin/bench on Windows' Ruby under Wine: iocp beside threads, interleaved, each sample a process of its
 # own, on one core. Wine's calls are dearer than Windows', so only the ratios say something.
 #
 #   tests/tree tests/windows/build_extension && cargo build --release -p reactor-benches --bin http_load
@@ -11,7 +11,7 @@ require "tmpdir"
 
 ROOT = File.expand_path("../..", __dir__)
 RUBY = Dir["#{ENV.fetch("REACTOR_CACHE")}/windows/ruby-*/bin/ruby.exe"].max_by { |path| File.mtime(path) }
-MODES = %w[iocp select threads].freeze
+MODES = %w[iocp threads].freeze
 # Operations of each row, and what one of them is. "racket N" is a ping beside N parked fibers.
 ROWS = {
   "tcp_echo" => [10_000], "racket 100" => [3_000, 100], "racket 1000" => [3_000, 1_000], "spawn" => [100_000],

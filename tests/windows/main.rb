@@ -30,7 +30,6 @@ module Windows
       @queue = Runner::Queue.new(SLOTS)
       @report = Runner::Report.new($stdout)
       @groups = Hash.new { |hash, group| hash[group] = [] }
-      @backends = ENV["REACTOR_BACKEND"].to_s.empty? ? (@part ? %w[iocp] : %w[select iocp]) : [ENV["REACTOR_BACKEND"]]
     end
 
     # @return [Boolean] whether nothing failed
@@ -48,12 +47,12 @@ module Windows
 
     private
 
-    # A suite runs from a copy, where the libraries of Linux are not.
-    def copy(backend)
-      folder = File.join(@folder, backend)
+    # The suite runs from a copy, where the libraries of Linux are not.
+    def copy
+      folder = File.join(@folder, "suite")
       FileUtils.mkdir_p(folder)
       system("tar --exclude=./.git --exclude=./target --exclude=./tmp --exclude='*.so' -cf - . | tar -xf - -C #{folder}", exception: true)
-      FileUtils.cp_r("tmp/windows/lib", folder) unless backend == "select"
+      FileUtils.cp_r("tmp/windows/lib", folder)
       folder
     end
 
@@ -73,23 +72,21 @@ module Windows
 
       if step == @build
         @ruby = File.readlines(step.log, chomp: true).last
-        @queue.add([extension]) if @backends.include?("iocp")
-        @queue.add(suite("select")) if @backends.include?("select")
+        @queue.add([extension])
       elsif step == @extension
-        @queue.add(suite("iocp"))
+        @queue.add(suite)
         @queue.add([Runner::Step.new("the gem from its file", "tests/windows/gem")]) unless @part || @names.any?
       end
     end
 
-    def suite(backend)
-      skips, folder = Skips.new(SKIPS, backend), copy(backend)
+    def suite
+      skips, folder = Skips.new(SKIPS), copy
       files.select { |file| skips.file?(file) }.map do |file|
         hanging = skips.hanging
         command = ["wine", "#{@ruby}/bin/ruby.exe", "-C", folder, "-w", "-I", MINITEST, "-Ilib", "tests/ruby/#{file}.rb", "-v"]
         # Without a question mark: Ruby expands those itself on Windows, and a long one ends it before its start.
         command += ["-e", "/\\A(#{hanging.join("|")})\\z/"] if hanging.any?
-        SuiteStep.new("windows: #{backend} #{file}", *command, group: "windows: #{backend}", skips: skips, limit: LIMIT,
-                      env: { "REACTOR_BACKEND" => backend })
+        SuiteStep.new("windows: iocp #{file}", *command, group: "windows: iocp", skips: skips, limit: LIMIT)
       end
     end
 

@@ -3,28 +3,25 @@
 module Windows
   # The tests that cannot pass on Windows or under Wine. A line each:
   #
-  #   backends | test | reason
+  #   test | reason
   #
-  # The backends are words, or "all". A test is a file of tests/ruby/, which is not run then, or one method. A method is run, and one that
-  # passes fails the check, so the list says the truth. One that is marked "(hangs)" is not run, and "(sometimes)" may pass.
+  # A test is a file of tests/ruby/, which is not run then, or one method. A method is run, and one that passes fails the check, so
+  # the list says the truth. One that is marked "(hangs)" is not run, and "(sometimes)" may pass.
   class Skips
-    Line = Struct.new(:backends, :test, :mark, :reason) do
-      def for?(backend) = backends.include?("all") || backends.include?(backend)
-    end
+    Line = Struct.new(:test, :mark, :reason)
 
-    FORM = /\A([a-z ]+) \| (\S+)(?: \((hangs|sometimes)\))? \| (.+)\z/
+    FORM = /\A(\S+)(?: \((hangs|sometimes)\))? \| (.+)\z/
     private_constant :FORM
 
     # @raise [ArgumentError] a line that is none
-    def initialize(path, backend)
+    def initialize(path)
       lines = File.readlines(path, chomp: true).reject { |line| line.empty? || line.start_with?("#") }
-      lines = lines.map do |line|
-        backends, test, mark, reason = line.match(FORM)&.captures
+      @lines = lines.to_h do |line|
+        test, mark, reason = line.match(FORM)&.captures
         raise ArgumentError, "#{path}: #{line}" unless reason
 
-        Line.new(backends.split, test, mark, reason)
+        [test, Line.new(test, mark, reason)]
       end
-      @lines = lines.select { |line| line.for?(backend) }.to_h { |line| [line.test, line] }
     end
 
     # @return [Boolean] whether the file is run

@@ -30,7 +30,7 @@ use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, watching,
 };
-use ruby::{fiber, hidden_ivar, io_info, object, ractor, thread};
+use ruby::{convert, fiber, hidden_ivar, io_info, object, ractor, thread};
 use standalone::{
     child_process, http_request, patch_lock,
     poller::{self, Poller},
@@ -78,7 +78,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
 
 /// Functions of the module `Reactor::Internal`.
 fn define_functions(internal: RModule) -> Result<(), Error> {
-    internal.define_module_function("native_backends", function!(native_backends, 0))?;
+    internal.define_module_function("backends", function!(backends, 0))?;
     internal.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
     internal.define_module_function("await_child", function!(child_process::await_child, 2))?;
     internal.define_module_function("parse_request", function!(http_request::parse_request, 2))?;
@@ -86,6 +86,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),
     )?;
+    internal.define_module_function("seconds", function!(convert::seconds, 1))?;
     internal.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
     internal.define_module_function("io_number", function!(io_info::io_number, 1))?;
     internal.define_module_function(
@@ -244,9 +245,9 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor::Internal.native_backends`: maps each backend's name to true, or to the reason why it is unavailable here. A
+/// `Reactor::Internal.backends`: maps each backend's name to true, or to the reason why it is unavailable here. A
 /// shortage of descriptors or memory does not count: opening the backend then raises the system's error.
-fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
+fn backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for backend in Backend::ALL {
         let name: Symbol = ruby.to_symbol(backend.name());

@@ -13,12 +13,11 @@ module Reactor
   #
   # A selector belongs to the thread of its loop. Any thread may call {#push} and {#wakeup}.
   class AsyncSelector
-    include TransferLoop
-
+    EAGAIN = -Errno::EWOULDBLOCK::Errno # another number on Windows
     # The result for an offset or a length beyond the end of the buffer. For an offset at the end the result is 0, whatever the
     # IO, as in other selectors.
     EINVAL = -Errno::EINVAL::Errno
-    private_constant :EINVAL
+    private_constant :EAGAIN, :EINVAL
 
     # An entry of the ready queue that can be withdrawn.
     Turn = Struct.new(:fiber) do
@@ -40,7 +39,7 @@ module Reactor
     attr_reader :idle_duration
 
     # @param loop [Fiber]
-    # @param backend [Symbol, String, nil] a native backend, see {Reactor.backends}; nil: the best
+    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: the best
     # @raise [ArgumentError] the backend is unknown or unavailable
     def initialize(loop, backend: nil)
       @loop = loop
@@ -249,29 +248,35 @@ module Reactor
       @idle_duration = started ? Clock.now - started : 0.0
     end
 
+    # @return [Integer] number of bytes, below the minimum only at the end of the stream or after an error; -errno if nothing was
+    #   transferred
+    # @raise [IO::Buffer::AllocationError] the buffer was freed or shrunk during the wait
     def transfer_least(direction, io, buffer, least, offset)
-      return EINVAL if offset > buffer.size
-      return 0 if offset == buffer.size
+      size = buffer.size
+      return EINVAL if offset > size
+      return 0 if offset == size
 
-      transfer_at_least(direction, io, buffer, offset, least)
+      total = 0
+      while true # because this class has a method `loop`
+        ::Kernel.raise IO::Buffer::AllocationError, "The buffer is not allocated!" if buffer.size < size
+
+        count = @poller.public_send(direction, io, buffer, offset + total, size - offset - total)
+        if count.positive?
+          total += count
+          return total if total >= least
+        elsif count == EAGAIN && total < least
+          io_wait(Fiber.current, io, direction == :read ? IO::READABLE : IO::WRITABLE)
+        else
+          return total.zero? ? count : total
+        end
+      end
     end
 
     def transfer_once(direction, io, buffer, offset, most)
       return EINVAL if offset > buffer.size || most > buffer.size - offset
       return 0 if offset == buffer.size
 
-      attempt_transfer(direction, io, buffer, offset, most)
-    end
-
-    # See {TransferLoop}.
-    def attempt_transfer(direction, io, buffer, offset, most) = @poller.public_send(direction, io, buffer, offset, most)
-
-    # See {TransferLoop}.
-    def await_transfer(direction, io, total, least)
-      return false unless total < least
-
-      io_wait(Fiber.current, io, direction == :read ? IO::READABLE : IO::WRITABLE)
-      true
+      @poller.public_send(direction, io, buffer, offset, most)
     end
   end
 end

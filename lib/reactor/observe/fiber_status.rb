@@ -37,7 +37,7 @@ module Reactor
 
     # Prefix of this library's paths.
     OWN = "#{File.dirname(__dir__)}/".freeze
-    # The most frames that {place} searches. The portable scheduler has the most frames of its own above the program's.
+    # The most frames that {place} searches.
     DEEPEST_PLACE = 32
     # Events in words, indexed by mask.
     WANTED = Array.new(8) do |events|

@@ -138,12 +138,10 @@ module Reactor
     # @param limit [Integer] maximum number of entries; later ones are only counted
     # @return what the block returns
     # @raise [RuntimeError] the scheduler is already being traced
-    # @raise [NotImplementedError] the scheduler is portable
     # @raise [SystemCallError] the file cannot be opened, and the block has not run; or the file cannot be written after the block
     #   has run
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
-      raise NotImplementedError, "the portable scheduler does not support tracing" unless respond_to?(:trace_start)
 
       TraceWriter.new(self, limit).record(path, &block)
     end

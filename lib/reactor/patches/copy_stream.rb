@@ -47,7 +47,7 @@ module Reactor
         end
 
         return scheduler.offload { super } if CopyStream.regular?(target)
-        return super unless scheduler.respond_to?(:prefetch) && IO === target
+        return super unless IO === target
         return super unless [length, offset].all? { |number| number.nil? || (Integer === number && number.bit_length < 63) }
 
         length = nil if length&.negative? # the whole file from its position on, as without a scheduler

@@ -50,7 +50,7 @@ module Reactor
         scheduler = Schedulers.current
         return yield unless scheduler
 
-        number = scheduler.sync_by_driver(file, name == :fdatasync) if scheduler.respond_to?(:sync_by_driver)
+        number = scheduler.sync_by_driver(file, name == :fdatasync)
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?
 
@@ -115,9 +115,8 @@ module Reactor
     # fiber is interrupted, the thread is interrupted too, by a signal, and a lock it has obtained meanwhile is released: a fiber
     # that leaves by an exception never holds the lock.
     #
-    # Where no fiber may wait for a thread, the lock is polled instead. That is the case outside the main Ractor, but only on Ruby
-    # 3.3, and on 3.4 without the native library. It is also the case on Windows, where nothing can interrupt a thread that waits
-    # for a lock.
+    # Where no fiber may wait for a thread, the lock is polled instead. That is the case outside the main Ractor on Ruby 3.3, and on
+    # Windows, where nothing can interrupt a thread that waits for a lock.
     #
     # @api private
     module FileLock

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "socket"
+
 module Reactor
   module Patches
     # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does so only for fibers

@@ -28,7 +28,7 @@ module Reactor
 
     private
 
-    # The native and the portable scheduler call this when, for a while, all fibers have been waiting for an unblock and nothing
+    # The extension calls this when, for a while, all fibers have been waiting for an unblock and nothing
     # else. It is a deadlock if no fiber merely sleeps and no other thread can wake a fiber, because each of these threads waits
     # for another thread, too.
     #

@@ -98,11 +98,11 @@ module Reactor
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end; see {PortableScheduler#cancel}. Servers close their connections here,
+    # Ends every watcher, and asks every live fiber to end; see {NativeScheduler#cancel}. Servers close their connections here,
     # because no new fibers will serve them.
     #
     # @return [nil]
-    # @raise as PortableScheduler#cancel
+    # @raise as NativeScheduler#cancel
     # @api private
     def cancel
       @servers&.each_key(&:abandon) unless forked_child?

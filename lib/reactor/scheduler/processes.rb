@@ -6,8 +6,7 @@ module Reactor
     # The hook for Process.wait and its variants, Process::Status.wait, system, backticks, and the end of IO.popen.
     #
     # On Linux (5.3 and later), a single child is awaited by its pidfd. In all other cases (any child, a group, a stopped child,
-    # another system), a thread waits for the event by waitid(2), and leaves the status of the child for the fiber to take. The
-    # portable scheduler polls instead.
+    # another system), a thread waits for the event by waitid(2), and leaves the status of the child for the fiber to take.
     #
     # So an interrupted wait takes nothing: the child is still there for the next wait.
     #
@@ -20,9 +19,8 @@ module Reactor
       pid, flags = ChildEvents.integer(pid), ChildEvents.integer(flags)
       self.yield # otherwise a program that waits for one short-lived child after another would starve the other fibers
       descriptor = ChildEvents.exit_descriptor(pid, flags)
-      since = Clock.real
       until (status = ChildEvents.status(pid, flags))
-        descriptor ? io_wait(descriptor, IO::READABLE, nil) : await_child(pid, flags, since)
+        descriptor ? io_wait(descriptor, IO::READABLE, nil) : await_child(pid, flags)
       end
       status
     ensure

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
+require_relative "../histogram"
 require_relative "pool"
 
 module Reactor

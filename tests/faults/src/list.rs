@@ -78,6 +78,7 @@ fn variant(call: &Call) -> Option<String> {
         libc::SYS_ioctl => &[
             (libc::TCGETS as i32, "TCGETS"),
             (0x802c_542a_u32 as i32, "TCGETS2"),
+            (libc::FIONBIO as i32, "FIONBIO"),
             (libc::FIONREAD as i32, "FIONREAD"),
             (0x8933, "SIOCGIFINDEX"),
         ],
@@ -186,6 +187,7 @@ const NAMES: &[(&str, i64)] = &[
     ("setsockopt", libc::SYS_setsockopt),
     ("sigaltstack", libc::SYS_sigaltstack),
     ("socket", libc::SYS_socket),
+    ("socketpair", libc::SYS_socketpair),
     ("stat", libc::SYS_stat),
     ("statx", libc::SYS_statx),
     ("uname", libc::SYS_uname),

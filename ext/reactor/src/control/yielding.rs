@@ -107,7 +107,10 @@ impl HookScope<'_> {
         self.scheduler.slice.begin_check();
         let is_spent = {
             let state = self.scheduler.state();
-            state.event_loop.clock().is_some_and(TimeSlice::is_spent)
+            state
+                .event_loop
+                .slice_began()
+                .is_some_and(TimeSlice::is_spent)
                 && !state.event_loop.is_virtual()
         };
         if !is_spent {

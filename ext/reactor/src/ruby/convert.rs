@@ -79,6 +79,15 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
     Ok(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
 }
 
+/// `Reactor::Internal.seconds(duration)`: an [`interval`] as an Integer, or as a Float if it has a fraction.
+pub fn seconds(ruby: &Ruby, duration: Value) -> Result<Value, Error> {
+    let interval = interval(duration)?;
+    Ok(match interval.subsec_nanos() {
+        0 => ruby.integer_from_u64(interval.as_secs()).as_value(),
+        _ => ruby.float_from_f64(interval.as_secs_f64()).as_value(),
+    })
+}
+
 /// Ruby's event mask: IO::READABLE, IO::PRIORITY, IO::WRITABLE.
 pub fn interest(ruby: &Ruby, events: Value) -> Result<Interest, Error> {
     let bits = Integer::try_convert(events)?;

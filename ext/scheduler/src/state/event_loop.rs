@@ -28,6 +28,8 @@ pub struct EventLoop {
     handle: Option<Arc<Handle>>,
     /// Whether the last poll failed.
     has_failed: bool,
+    /// When the time slice after the last poll began, if that poll may have taken long.
+    slice_began: Option<Instant>,
     /// Consecutive sleeps in which only an `unblock` could wake a fiber.
     idle_sleeps: u32,
     virtual_time: Option<VirtualTime>,
@@ -76,6 +78,12 @@ impl EventLoop {
         self.reactor.as_ref().map(Reactor::clock)
     }
 
+    /// When the time slice after the last poll began. After a poll that passes every descriptor to the kernel, the fibers
+    /// have as long as it took before the slice begins: otherwise the thread would do little else than poll.
+    pub fn slice_began(&self) -> Option<Instant> {
+        self.slice_began.or_else(|| self.clock())
+    }
+
     // --- polling and sleeping ------------------------------------------------------------------------------------
 
     /// Collects events from the kernel, timers and other threads, without blocking. `None` once closed. Fails only if two
@@ -90,6 +98,10 @@ impl EventLoop {
             // The next poll shows whether the error persists. No events are lost.
             Err(_) if !self.has_failed => self.has_failed = true,
             Err(error) => return Err(error),
+        }
+        if reactor.descriptor().is_none() {
+            let ended = Instant::now();
+            self.slice_began = Some(ended + ended.saturating_duration_since(reactor.clock()));
         }
         Ok(Some(take(&mut self.events)))
     }

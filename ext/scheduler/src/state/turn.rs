@@ -62,7 +62,10 @@ impl State {
     /// time the clock is ignored, because the order must not depend on the machine.
     fn is_last_poll_too_old(&self) -> bool {
         self.queue.is_clock_check_due()
-            && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
+            && self
+                .event_loop
+                .slice_began()
+                .is_some_and(TimeSlice::is_spent)
             && !self.event_loop.is_virtual()
     }
 
