@@ -103,12 +103,10 @@ impl Driver for PollDriver {
         interest: Interest,
     ) -> io::Result<Reregistration> {
         let mut set = self.shared.set();
-        // A sleeper polls a copy of the set, so it must return.
-        let told = match set.sleepers {
-            0 => Ok(()),
-            _ => self.shared.wake(),
-        };
-        let is_file = told.and_then(|()| is_file(descriptor));
+        let is_file = self
+            .shared
+            .end_sleep(&set)
+            .and_then(|()| is_file(descriptor));
         if !matches!(is_file, Ok(false)) {
             set.remove(descriptor);
             return is_file.map(|_| Reregistration::Unpollable);
@@ -120,12 +118,13 @@ impl Driver for PollDriver {
     }
 
     fn deregister(&mut self, descriptor: RawFd) -> io::Result<()> {
-        self.shared.set().remove(descriptor);
-        Ok(())
+        let mut set = self.shared.set();
+        set.remove(descriptor);
+        self.shared.end_sleep(&set)
     }
 
     fn note_close(&mut self, descriptor: RawFd) {
-        self.shared.set().remove(descriptor);
+        _ = self.deregister(descriptor); // a wake fails only if the program has closed its socket: the next poll says so
     }
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
@@ -205,6 +204,14 @@ impl Shared {
     fn set(&self) -> MutexGuard<'_, Set> {
         // A poisoned lock is harmless: nothing in the set's changes panics.
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a sleeper return: it polls a copy of the set, and the kernel keeps open every file of that copy.
+    fn end_sleep(&self, set: &Set) -> io::Result<()> {
+        match set.sleepers {
+            0 => Ok(()),
+            _ => self.wake(),
+        }
     }
 
     /// Ends a wake, unless it has still to end the sleep of another thread.
