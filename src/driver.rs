@@ -159,7 +159,7 @@ pub trait Wake: Send + Sync {
     /// - It consumes nothing: the next poll reports what ended it, and until then further calls return at once.
     /// - The driver may be used meanwhile. New registrations take effect at once; a poll does not wait, and may report
     ///   nothing.
-    /// - If several threads block, all return when the first one does.
+    /// - If several threads block, an event or a wake ends all of their sleeps.
     ///
     /// # Errors
     ///
@@ -258,8 +258,8 @@ pub trait Driver: Send {
     ///
     /// The errors of epoll_wait(2), kevent(2) or ppoll(2); of epoll_wait(2) and kevent(2), none are known to occur before
     /// the driver is dropped. ppoll(2) fails with `EINVAL` if more descriptors are registered than the process may now
-    /// have open (`RLIMIT_NOFILE`). On error there
-    /// are no events, but none are lost: if part of a poll fails after another part returned events, the poll succeeds.
+    /// have open (`RLIMIT_NOFILE`). On error there are no events, but none are lost: if part of a poll fails after another
+    /// part returned events, the poll succeeds.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
     /// A waker for other threads. All wakers of a driver are interchangeable.

@@ -45,7 +45,7 @@ struct Shared {
     wake: UnixStream,
 }
 
-/// The registered descriptors and their tokens. The first one is [`Shared::woken`]: see [`WAKE`].
+/// The registered descriptors and their tokens, behind [`Shared::woken`]: see [`WAKE`].
 struct Set {
     entries: Vec<libc::pollfd>,
     tokens: Vec<Token>,
@@ -56,6 +56,14 @@ struct Set {
     spare: Vec<libc::pollfd>,
 }
 
+fn entry(fd: RawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }
+}
+
 impl PollDriver {
     /// # Errors
     ///
@@ -64,14 +72,13 @@ impl PollDriver {
         let (woken, wake) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         wake.set_nonblocking(true)?;
-        let mut set = Set {
-            entries: Vec::new(),
-            tokens: Vec::new(),
+        let set = Set {
+            entries: vec![entry(woken.as_raw_fd(), libc::POLLIN)],
+            tokens: vec![Token::WAKE],
             places: HashMap::new(),
             sleepers: 0,
             spare: Vec::new(),
         };
-        set.put(woken.as_raw_fd(), Token::WAKE, libc::POLLIN);
         Ok(Self {
             shared: Arc::new(Shared {
                 set: Mutex::new(set),
@@ -103,6 +110,10 @@ impl Driver for PollDriver {
         interest: Interest,
     ) -> io::Result<Reregistration> {
         let mut set = self.shared.set();
+        if self.shared.owns(descriptor) {
+            set.entries[WAKE].fd = RawFd::MAX; // is never open, so that each poll fails
+            return Err(bad_descriptor());
+        }
         let is_file = self
             .shared
             .end_sleep(&set)
@@ -134,17 +145,17 @@ impl Driver for PollDriver {
         }
         let set = &mut *self.shared.set();
         let ready = poll_all(&mut set.entries, Some(Duration::ZERO))?;
+        self.shared
+            .end_wake(set.entries[WAKE].revents, set.sleepers)?;
         let (count, mut closed) = (set.entries.len(), Vec::new());
         let start = mem::take(&mut self.start).min(count);
         let places = (start..count).chain(0..start);
         for place in places
-            .filter(|place| set.entries[*place].revents != 0)
+            .filter(|place| *place != WAKE && set.entries[*place].revents != 0)
             .take(ready)
         {
             let (entry, token) = (set.entries[place], set.tokens[place]);
-            if place == WAKE {
-                self.shared.end_wake(entry.revents, set.sleepers)?;
-            } else if entry.revents & libc::POLLNVAL != 0 {
+            if entry.revents & libc::POLLNVAL != 0 {
                 closed.push(entry.fd);
             } else if events.len() < BATCH {
                 events.push(Event {
@@ -214,12 +225,19 @@ impl Shared {
         }
     }
 
-    /// Ends a wake, unless it has still to end the sleep of another thread.
+    /// Whether the program can have this number only because it has closed one of the sockets.
+    fn owns(&self, descriptor: RawFd) -> bool {
+        [&self.woken, &self.wake]
+            .map(AsRawFd::as_raw_fd)
+            .contains(&descriptor)
+    }
+
+    /// Ends a wake, if there was one, unless it has still to end the sleep of another thread.
     fn end_wake(&self, answer: libc::c_short, sleepers: usize) -> io::Result<()> {
         if answer & (libc::POLLNVAL | libc::POLLHUP) != 0 {
             return Err(bad_descriptor()); // the program has closed one of the sockets
         }
-        while sleepers == 0 && matches!((&self.woken).read(&mut [0; 64]), Ok(64)) {}
+        while answer != 0 && sleepers == 0 && matches!((&self.woken).read(&mut [0; 64]), Ok(64)) {}
         Ok(())
     }
 }
@@ -227,11 +245,7 @@ impl Shared {
 impl Set {
     /// Whether the descriptor was registered before.
     fn put(&mut self, descriptor: RawFd, token: Token, events: libc::c_short) -> bool {
-        let entry = libc::pollfd {
-            fd: descriptor,
-            events,
-            revents: 0,
-        };
+        let entry = entry(descriptor, events);
         if let Some(place) = self.places.get(&descriptor) {
             (self.entries[*place], self.tokens[*place]) = (entry, token);
             return true;
@@ -251,5 +265,68 @@ impl Set {
         if let Some(moved) = self.entries.get(place) {
             self.places.insert(moved.fd, place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        net::Shutdown,
+        os::{fd::AsRawFd, unix::net::UnixStream},
+        thread,
+        time::Duration,
+    };
+
+    use super::PollDriver;
+    use crate::{Driver, Events, Interest, Token};
+
+    const NOW: Option<Duration> = Some(Duration::ZERO);
+
+    fn with_a_socket(interest: Interest) -> (PollDriver, UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut driver = PollDriver::open().unwrap();
+        let armed = driver.register(ours.as_raw_fd(), Token::new(1, 1), interest);
+        armed.unwrap();
+        (driver, ours, theirs)
+    }
+
+    #[test]
+    fn a_sleep_keeps_no_deregistered_socket_open() {
+        let (mut driver, ours, mut theirs) = with_a_socket(Interest::READABLE);
+        let waker = driver.waker();
+        let sleeper = thread::spawn(move || waker.block(None));
+        while driver.shared.set().sleepers == 0 {
+            thread::yield_now();
+        }
+        driver.deregister(ours.as_raw_fd()).unwrap();
+        drop(ours);
+        let limit = Some(Duration::from_secs(20));
+        theirs.set_read_timeout(limit).unwrap();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+        sleeper.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_number_of_the_driver_itself_is_refused_and_ends_its_polls() {
+        for own in [0, 1] {
+            let (mut driver, _ours, _theirs) = with_a_socket(Interest::WRITABLE);
+            let own = [&driver.shared.woken, &driver.shared.wake][own].as_raw_fd();
+            driver.note_close(own);
+            let answer = driver.register(own, Token::new(2, 1), Interest::READABLE);
+            assert_eq!(answer.unwrap_err().raw_os_error(), Some(libc::EBADF));
+            let polled = driver.poll(&mut Events::new(), NOW);
+            assert_eq!(polled.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
+    }
+
+    #[test]
+    fn a_poll_that_fails_has_no_events() {
+        let (mut driver, ..) = with_a_socket(Interest::WRITABLE);
+        let mut events = Events::new();
+        driver.start = 1; // the search comes to the wake-up socket last
+        driver.shared.wake.shutdown(Shutdown::Both).unwrap();
+        assert!(driver.poll(&mut events, NOW).is_err());
+        assert_eq!(events.len(), 0);
     }
 }
