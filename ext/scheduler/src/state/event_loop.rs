@@ -30,6 +30,8 @@ pub struct EventLoop {
     has_failed: bool,
     /// When the time slice after the last poll began, if that poll may have taken long.
     slice_began: Option<Instant>,
+    /// How long that poll took.
+    last_poll_took: Duration,
     /// Consecutive sleeps in which only an `unblock` could wake a fiber.
     idle_sleeps: u32,
     virtual_time: Option<VirtualTime>,
@@ -78,8 +80,8 @@ impl EventLoop {
         self.reactor.as_ref().map(Reactor::clock)
     }
 
-    /// When the time slice after the last poll began. After a poll that passes every descriptor to the kernel, the fibers
-    /// have as long as it took before the slice begins: otherwise the thread would do little else than poll.
+    /// When the time slice after the last poll began. Where a poll passes every descriptor to the kernel, the fibers have as
+    /// long as the last two took before the slice begins: otherwise the thread would do little else than poll.
     pub fn slice_began(&self) -> Option<Instant> {
         self.slice_began.or_else(|| self.clock())
     }
@@ -101,7 +103,10 @@ impl EventLoop {
         }
         if reactor.descriptor().is_none() {
             let ended = Instant::now();
-            self.slice_began = Some(ended + ended.saturating_duration_since(reactor.clock()));
+            let took = ended.saturating_duration_since(reactor.clock());
+            // In a single long poll, the process may have been stopped.
+            let usual = took.min(std::mem::replace(&mut self.last_poll_took, took));
+            self.slice_began = Some(ended + usual);
         }
         Ok(Some(take(&mut self.events)))
     }
