@@ -3,23 +3,27 @@
 # Loads the native library that was built for this Ruby.
 module Reactor
   # Where the library may be: in a folder for this Ruby version if built for several versions, otherwise at the top.
-  LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
+  libraries = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"]
 
-  # RubyGems builds the library when it installs the gem, but nothing builds that of a clone, even if a Gemfile names it.
+  # RubyGems builds the library when it installs the gem, but nothing builds that of a clone, even if a Gemfile names it. There a
+  # broken library has to go first, because rake would take it for a current one.
   failed = lambda do |what, advice|
     require "rbconfig"
+    require "shellwords"
     root = File.expand_path("../..", __dir__)
-    command = File.exist?("#{root}/Rakefile") ? "cd #{root} && bin/setup && #{RbConfig.ruby} -S rake compile" : "gem pristine reactor-loop"
+    ruby = RbConfig.ruby.shellescape
+    build = "cd #{root.shellescape} && rm -f lib/#{libraries.first}.* && RUBY=#{ruby} bin/setup && #{ruby} -S rake compile"
+    command = File.exist?("#{root}/Rakefile") ? build : "#{ruby} -S gem pristine reactor-loop"
     raise LoadError, "the native library of reactor #{what}\n#{advice}:\n  #{command}"
   end
-  loaded = LIBRARIES.any? do |library|
+  loaded = libraries.any? do |library|
     require library
     true
   rescue LoadError => error
     # If the library is absent, the error's path is the name that was required. Any other path belongs to a broken file.
     failed.("does not load on Ruby #{RUBY_VERSION}: #{error.message.lines.first.chomp}", "Build it again, for this Ruby") unless error.path == library
   end
-  failed.("is not built for Ruby #{RUBY_VERSION} (#{LIBRARIES.join(" and ")} are not in the load path)", "Build it") unless loaded
+  failed.("is not built for Ruby #{RUBY_VERSION} (#{libraries.join(" and ")} are not in the load path)", "Build it") unless loaded
 end
 
 require_relative "native/scheduler"

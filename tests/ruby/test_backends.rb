@@ -3,6 +3,7 @@
 require_relative "helper"
 require "fileutils"
 require "open3"
+require "shellwords"
 require "tmpdir"
 
 # Selection of the backend, and the reasons why a backend is unavailable.
@@ -90,7 +91,8 @@ class TestBackends < ReactorTest
   # The library of a clone is built by rake, that of an installed gem by RubyGems.
   def test_without_the_native_library_require_is_a_load_error_with_the_command_that_builds_it
     abi = RUBY_VERSION[/\A\d+\.\d+/]
-    Dir.mktmpdir do |dir|
+    Dir.mktmpdir do |folder|
+      dir = FileUtils.mkdir_p(File.join(folder, "a clone")).first
       FileUtils.cp_r(LIB, dir)
       Dir[File.join(dir, "lib/reactor/**/reactor.*")].each { |file| File.delete(file) }
       message = lambda do
@@ -101,15 +103,15 @@ class TestBackends < ReactorTest
       end
       first, advice, command, *rest = message.()
       assert_match(/\Athe native library of reactor is not built for Ruby #{Regexp.escape(RUBY_VERSION)} /, first)
-      assert_equal ["Build it:", "  gem pristine reactor-loop", []], [advice, command, rest]
+      assert_equal ["Build it:", "  #{RbConfig.ruby} -S gem pristine reactor-loop", []], [advice, command, rest]
       FileUtils.touch(File.join(dir, "Rakefile"))
-      assert_equal "  cd #{dir} && bin/setup && #{RbConfig.ruby} -S rake compile", message.()[2]
-      FileUtils.mkdir_p(File.join(dir, "lib/reactor", abi))
-      File.write(File.join(dir, "lib/reactor", abi, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
+      build = "cd #{dir.shellescape} && rm -f lib/reactor/#{abi}/reactor.* && RUBY=#{RbConfig.ruby} bin/setup && #{RbConfig.ruby} -S rake compile"
+      assert_equal "  #{build}", message.()[2]
+      folder = FileUtils.mkdir_p(File.join(dir, "lib/reactor", abi)).first
+      File.write(File.join(folder, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
       first, advice, command, *rest = message.()
       assert_match(/\Athe native library of reactor does not load on Ruby #{Regexp.escape(RUBY_VERSION)}: .*reactor/, first)
-      assert_equal ["Build it again, for this Ruby:", []], [advice, rest]
-      assert_includes command, "rake compile"
+      assert_equal ["Build it again, for this Ruby:", "  #{build}", []], [advice, command, rest]
     end
   end
 end
