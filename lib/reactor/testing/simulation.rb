@@ -88,7 +88,8 @@ module Reactor
           chosen = backend&.to_sym || Reactor.backend
           raise ArgumentError, "a seed does not determine the order of backend #{chosen}" if backend && UNORDERED.include?(chosen)
 
-          chosen = Reactor.backends.keys.find { |name| Reactor.backends[name] == true && !UNORDERED.include?(name) } if UNORDERED.include?(chosen)
+          chosen = Reactor.backends.except(*UNORDERED).key(true) if UNORDERED.include?(chosen)
+          raise NotImplementedError, "Windows has no simulation: its only backend decides the order itself" unless chosen
           scheduler = Scheduler.new(backend: chosen, policy: :never, on_error: on_error)
           [Hooks, SimulationHooks].each { |hooks| scheduler.singleton_class.prepend(hooks) }
           scheduler.shuffle(random.rand(1 << 62))
