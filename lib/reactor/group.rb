@@ -321,7 +321,7 @@ module Reactor
       begun = false
       @running[task] = true
       @awaited += 1 unless task.kind == :transient
-      made = @scheduler.fiber do # in a trap handler, the select backend starts it later
+      made = @scheduler.fiber do
         begun = true
         @deadline&.enter_task
         @tasks&.push(task) unless task.kind

@@ -28,9 +28,8 @@ module Reactor
 
     private
 
-    # The extension calls this when, for a while, all fibers have been waiting for an unblock and nothing
-    # else. It is a deadlock if no fiber merely sleeps and no other thread can wake a fiber, because each of these threads waits
-    # for another thread, too.
+    # The extension calls this when, for a while, all fibers have been waiting for an unblock and nothing else. It is a deadlock if
+    # no fiber merely sleeps and no other thread can wake a fiber, because each of these threads waits for another thread, too.
     #
     # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is no deadlock, or if the
     #   program has set Thread.ignore_deadlock
