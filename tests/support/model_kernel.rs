@@ -62,6 +62,16 @@ struct File {
     pollable: bool,
 }
 
+impl File {
+    /// A file that is not pollable is always ready, and may be polled by level: a number became its, and nobody said so.
+    fn readiness(&self) -> Ready {
+        match self.pollable {
+            true => self.ready,
+            false => Ready::READABLE | Ready::WRITABLE | Ready::PRIORITY,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     numbers: BTreeMap<Descriptor, usize>,
@@ -127,15 +137,7 @@ impl Kernel {
     pub fn ready(&self, number: Descriptor) -> Ready {
         let state = self.state();
         let file = state.numbers.get(&number);
-        file.map_or(Ready::ERROR, |file| match &state.files[file] {
-            File {
-                pollable: true,
-                ready,
-            } => *ready,
-            File {
-                pollable: false, ..
-            } => Ready::READABLE | Ready::WRITABLE | Ready::PRIORITY,
-        })
+        file.map_or(Ready::ERROR, |file| state.files[file].readiness())
     }
 
     /// More of the file is ready: an edge.
@@ -264,17 +266,7 @@ impl State {
             self.follow_numbers();
         }
         for armed in &mut self.armed {
-            let ready = match &self.files[&armed.file] {
-                File {
-                    pollable: true,
-                    ready,
-                } => *ready,
-                // Only by level: the number became that of a file, and nobody said so.
-                File {
-                    pollable: false, ..
-                } => Ready::READABLE | Ready::WRITABLE,
-            };
-            let ready = visible(ready, armed.interest);
+            let ready = visible(self.files[&armed.file].readiness(), armed.interest);
             let edge = std::mem::take(&mut armed.edge) || repeats;
             if edge && !ready.is_empty() {
                 let token = armed.token;
