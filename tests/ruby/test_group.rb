@@ -276,13 +276,13 @@ class TestGroup < ReactorTest
     log = []
     value = in_fiber do
       Reactor.group do |group|
-        second_begun = Thread::Queue.new
+        others_begun = Thread::Queue.new
         third = Thread::Queue.new
         value = group.any([1, 2, 3, 4]) do |i|
           case i
-          when 1 then second_begun.pop; third << true; raise KeyError
+          when 1 then 2.times { others_begun.pop }; third << true; raise KeyError
           when 3 then third.pop; :third
-          else second_begun << true; cancelled(log, i) { never }
+          else others_begun << true; cancelled(log, i) { never }
           end
         end
         [value, log.sort, group.size, group.async { :later }.value, group.errors]
