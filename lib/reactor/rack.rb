@@ -119,6 +119,7 @@ module Reactor
     # @param backend see {Lifecycle#initialize}
     # @yieldparam service [Service] once it is listening and handles signals
     # @return [nil]
+    # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message
     # @raise [SystemCallError] the address is in use, or does not belong to this machine
     # @raise [RuntimeError] this thread has a scheduler already
     def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, &begun)

@@ -100,4 +100,14 @@ class TestRackup < ReactorTest
       assert_includes child.err, word
     end
   end
+
+  def test_an_unknown_backend_is_an_error_before_anything_is_announced_or_forked
+    %w[0 2].each do |workers|
+      child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', Port: 0, Workers: ARGV[0])",
+                        workers, gems: true, env: { "REACTOR_BACKEND" => "select" })
+      refute_predicate child.status, :success?
+      assert_includes child.err, 'unknown backend "select"'
+      refute_match(/serves|worker/, child.err)
+    end
+  end
 end

@@ -23,7 +23,7 @@ module Reactor
 
         @rack = rack
         @stop_timeout = Options.seconds(:stop_timeout, stop_timeout)
-        @backend = backend
+        @backend = Internal.choose(backend) # raises before anything listens or is forked
         @logger = logger
         @listeners = Listeners.new(host, port, [workers, 1].max)
         @workers = workers
