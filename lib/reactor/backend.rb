@@ -2,28 +2,25 @@
 
 # Loads the native library that was built for this Ruby.
 module Reactor
-  # Where the library may be: in a folder for this Ruby version if built for several versions, otherwise at the top.
-  libraries = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"]
-
-  # RubyGems builds the library when it installs the gem, but nothing builds that of a clone, even if a Gemfile names it. There a
-  # broken library has to go first, because rake would take it for a current one.
-  failed = lambda do |what, advice|
+  # Libraries for several Rubies may stand side by side.
+  library = "reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor"
+  begin
+    require library
+  rescue LoadError => error
     require "rbconfig"
     require "shellwords"
+    # If the library is absent, the error's path is the name that was required. Any other error is that of a broken library, or of
+    # one that was built for another Ruby.
+    absent = error.path == library
+    problem = absent ? "is not built for Ruby #{RUBY_VERSION} (#{library} is not in the load path)" : "does not load on Ruby #{RUBY_VERSION}: #{error.message.lines.first.chomp}"
+    # RubyGems builds the library when it installs the gem, but nothing builds that of a clone, even if a Gemfile names it. There a
+    # broken library has to go first, because rake would take it for a current one.
     root = File.expand_path("../..", __dir__)
     ruby = RbConfig.ruby.shellescape
-    build = "cd #{root.shellescape} && rm -f lib/#{libraries.first}.* && RUBY=#{ruby} bin/setup && #{ruby} -S rake compile"
+    build = "cd #{root.shellescape} && rm -f lib/#{library}.* && RUBY=#{ruby} bin/setup && #{ruby} -S rake compile"
     command = File.exist?("#{root}/Rakefile") ? build : "#{ruby} -S gem pristine reactor-loop"
-    raise LoadError, "the native library of reactor #{what}\n#{advice}:\n  #{command}"
+    raise LoadError, "the native library of reactor #{problem}\n#{absent ? 'Build it' : 'Build it again, for this Ruby'}:\n  #{command}"
   end
-  loaded = libraries.any? do |library|
-    require library
-    true
-  rescue LoadError => error
-    # If the library is absent, the error's path is the name that was required. Any other path belongs to a broken file.
-    failed.("does not load on Ruby #{RUBY_VERSION}: #{error.message.lines.first.chomp}", "Build it again, for this Ruby") unless error.path == library
-  end
-  failed.("is not built for Ruby #{RUBY_VERSION} (#{libraries.join(" and ")} are not in the load path)", "Build it") unless loaded
 end
 
 require_relative "native/scheduler"

@@ -42,6 +42,7 @@ use wait::{
 
 #[magnus::init(name = "reactor")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
+    ruby::check_version(ruby)?;
     ruby::panics::point("init");
     ruby::ractor_safe();
     thread::count_forks();

@@ -31,9 +31,27 @@ pub mod platform;
 pub mod ractor;
 pub mod thread;
 
+use magnus::{Error, Ruby};
+
 /// The version of the scheduler interface in the Ruby that this was built for: 2 in Ruby 3.3 and 3.4, 3 in Ruby 4.0, 4
 /// and above in Ruby 4.1.
 pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
+
+/// A library that was built for another version of Ruby may load, but the VM's structures differ.
+///
+/// # Errors
+/// LoadError: this Ruby is not the one that the library was built for.
+pub fn check_version(ruby: &Ruby) -> Result<(), Error> {
+    const MAJOR: u32 = rb_sys::RUBY_API_VERSION_MAJOR;
+    const MINOR: u32 = rb_sys::RUBY_API_VERSION_MINOR;
+    // SAFETY: a constant of every Ruby.
+    let [major, minor, _] = unsafe { rb_sys::ruby_api_version };
+    if [u32::try_from(major), u32::try_from(minor)] == [Ok(MAJOR), Ok(MINOR)] {
+        return Ok(());
+    }
+    let text = format!("it was built for Ruby {MAJOR}.{MINOR}");
+    Err(Error::new(ruby.exception_load_error(), text))
+}
 
 /// Allows any Ractor to load this extension.
 pub fn ractor_safe() {
