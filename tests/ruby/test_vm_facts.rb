@@ -28,6 +28,7 @@ class TestVMFacts < ReactorTest
     def block(*) = raise("nothing to wait for")
     def kernel_sleep(*) = raise("nothing to wait for")
     def unblock(*) = nil
+    def fiber_interrupt(*) = nil
     def close = nil
     def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
 
