@@ -11,8 +11,10 @@ module Runner
       test_bench test_docs test_examples test_fuzz test_gems test_layers test_mutants test_panic_points test_rails test_runner
       test_servers test_types test_wide
     ].freeze
-    # Of these the tests of our own tools: they run on the newest Ruby only.
+    # Of these the tests of our own tools: they run on one Ruby only, as does the documentation's site.
     OF_TOOLS = %w[test_bench test_fuzz test_layers test_mutants test_panic_points test_runner test_types test_wide].freeze
+    # What they load besides Ruby's own library. That Ruby is the newest that has it, because a new Ruby may lack gems.
+    LIBRARIES_OF_TOOLS = %w[rbs rexml/document yard kramdown-parser-gfm].freeze
     # Tables of many cells that wait: on the newest Ruby only, on the first backend and, with --all, on poll(2), which has no edges.
     TABLES = %w[test_callbacks test_endings test_exhaustion].freeze
     # Files that are fast enough with a collection at every allocation.
@@ -37,6 +39,8 @@ module Runner
     def selected(rubies)
       @newest = rubies.last
       @rubies = @all ? rubies : rubies.last(1)
+      @of_tools = @rubies.reverse.find { |ruby| ruby.loads?(LIBRARIES_OF_TOOLS) } || @newest
+      @rubies
     end
 
     # The steps without the extension. They run one by one, because a cargo command locks its build directory.
@@ -68,7 +72,7 @@ module Runner
       return steps unless @names.empty?
 
       # The longest steps start first.
-      own = @all ? of_newest(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
+      own = @all ? of_newest(ruby, backends.first) + site(ruby) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
       own + [cruby(ruby, chosen), guard(ruby)] + steps
     end
 
@@ -88,7 +92,8 @@ module Runner
     def suite(ruby, backend, again:)
       chosen = again ? files - BACKEND_INDEPENDENT : files
       chosen -= TABLES if again && backend != "poll"
-      chosen -= OF_TOOLS + TABLES unless ruby == @newest
+      chosen -= OF_TOOLS unless ruby == @of_tools
+      chosen -= TABLES unless ruby == @newest
       chosen.map do |file|
         test(ruby, "#{ruby.name}: #{backend}", file, env: { "REACTOR_BACKEND" => backend })
       end
@@ -125,15 +130,20 @@ module Runner
       ]
     end
 
-    # What takes long, or is the same on each Ruby: the suite under GC.stress, the soak, and the documentation as one site with every
-    # link in it. For an older Ruby: RUBY=ruby3.3 bin/test --all.
+    # What takes long, or is the same on each Ruby: the suite under GC.stress, the soak. For an older Ruby: RUBY=ruby3.3 bin/test --all.
     def of_newest(ruby, backend)
       return [] unless ruby == @newest
 
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/check", "soak", "12", env: env),
-       Step.new("Windows: a part of the suite, under Wine", "bin/check", "windows", "--if-built", "--part", lane: :windows),
-       Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: env)]
+       Step.new("Windows: a part of the suite, under Wine", "bin/check", "windows", "--if-built", "--part", lane: :windows)]
+    end
+
+    # The documentation as one site, with every link in it.
+    def site(ruby)
+      return [] unless ruby == @of_tools
+
+      [Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
     end
 
     # What operations cost, compared with the committed figures.

@@ -37,6 +37,9 @@ module Runner
 
     def name = "ruby #{version}"
 
+    # Whether it has these libraries.
+    def loads?(libraries) = system(command, "-W0", *libraries.map { |library| "-r#{library}" }, "-e", "", %i[out err] => File::NULL)
+
     # The folder that minitest is loaded from.
     def minitest = ask("minitest", %q(puts Gem::Specification.find_by_name("minitest").full_require_paths.first)).first
 
