@@ -12,7 +12,7 @@ use crate::{interest::Interest, token::Token};
 /// ```
 /// use reactor::{Interest, Ready};
 ///
-/// // A hang-up answers a wait for any direction.
+/// // A hang-up answers a wait for reading or writing.
 /// let ready = Ready::READABLE | Ready::HANGUP;
 /// assert_eq!(ready.answers(Interest::WRITABLE), Some(Interest::WRITABLE));
 /// assert_eq!(Ready::READABLE.answers(Interest::WRITABLE), None);
@@ -88,12 +88,14 @@ impl Ready {
 
     /// The directions in `asked` that this readiness answers; None if it answers none.
     ///
-    /// A hang-up or an error answers every direction. A closed reading half answers reading.
+    /// A hang-up or an error answers reading and writing, a closed reading half answers reading. A hang-up or an error
+    /// also ends a wait for urgent data, but without an answer: there is none.
     pub const fn answers(self, asked: Interest) -> Option<Interest> {
-        Interest::from_bits(self.directions() & asked.bits())
+        let implied = self.directions() & !Interest::PRIORITY.bits();
+        Interest::from_bits((implied | self.reported()) & asked.bits())
     }
 
-    /// The bits of all directions that this readiness answers.
+    /// The bits of all directions whose waits this readiness ends.
     pub(crate) const fn directions(self) -> u8 {
         if self.intersects(Self(Self::HANGUP.0 | Self::ERROR.0)) {
             return 0b111;
@@ -191,12 +193,17 @@ mod tests {
     }
 
     #[test]
-    fn hangup_and_error_answer_everything_asked() {
+    fn hangup_and_error_answer_everything_asked_except_urgent_data() {
         let asked = Interest::READABLE | Interest::WRITABLE;
         assert_eq!(Ready::HANGUP.answers(asked), BOTH);
         assert_eq!(Ready::ERROR.answers(asked), BOTH);
         let asked = Interest::PRIORITY;
-        assert_eq!(Ready::ERROR.answers(asked), Some(asked));
+        assert_eq!(
+            Ready::ERROR.answers(asked | Interest::WRITABLE),
+            Some(Interest::WRITABLE)
+        );
+        assert_eq!(Ready::ERROR.answers(asked), None);
+        assert_eq!((Ready::ERROR | Ready::PRIORITY).answers(asked), Some(asked));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const READ_CLOSED: libc::c_short = 0;
 
 /// Returns which directions of `interest` the descriptor is ready for now: poll(2) with a zero timeout.
 ///
-/// None if it is ready for none. A hang-up or an error makes every direction of `interest` ready. On Windows the system
+/// None if it is ready for none. A hang-up or an error makes reading and writing ready. On Windows the system
 /// call is `WSAPoll`; it does not support [`Interest::PRIORITY`].
 ///
 /// # Errors

@@ -32,7 +32,7 @@ pub(crate) fn unsupported(reason: &'static str) -> io::Error {
 
 /// Returns which directions of `interest` the socket is ready for now: `WSAPoll` with a zero timeout.
 ///
-/// None if it is ready for none. A hang-up or an error makes every direction of `interest` ready.
+/// None if it is ready for none. A hang-up or an error makes reading and writing ready.
 ///
 /// # Errors
 ///

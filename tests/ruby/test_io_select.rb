@@ -46,6 +46,30 @@ class TestIOSelect < ReactorTest
     end
   end
 
+  # IOs whose peer has gone. Plain Ruby's IO.select reports only urgent data as an exceptional condition.
+  HUNG_UP = {
+    a_socket: ->(test) { test.pair.then { |ours, theirs| theirs.close; ours } },
+    a_reader: ->(test) { test.pipe.then { |reader, writer| writer.close; reader } },
+    a_writer: ->(test) { test.pipe.then { |reader, writer| reader.close; writer } }
+  }.freeze
+
+  HUNG_UP.each do |name, open|
+    define_method("test_select_waits_beside_#{name}_that_has_hung_up_and_has_no_urgent_data_and_does_not_spin") do
+      skip "no urgent data with kqueue and on Windows" unless %i[epoll uring poll].include?(BACKEND)
+      gone = open.call(self)
+      r, w = pipe
+      run_scheduler do |scheduler|
+        Fiber.schedule do
+          before = scheduler.stats
+          assert_equal [[r], [], []], IO.select([r], nil, [gone])
+          assert_operator %i[registered rearmed renewed].sum { |count| scheduler.stats[count] - before[count] }, :<, 20
+          assert_nil IO.select(nil, nil, [gone], 0.001)
+        end
+        Fiber.schedule { 100.times { sleep 0.0001 }; w << "x" }
+      end
+    end
+  end
+
   def test_select_parks_only_its_fiber
     r, w = pipe
     log = []

@@ -2,7 +2,8 @@
 
 require_relative "helper"
 
-# The kernel does not poll regular files: they can always be read and written, and have no urgent data.
+# Urgent data is what IO#wait with IO::PRIORITY waits for. Neither a hang-up nor a regular file, which the kernel does not poll,
+# has any.
 class TestUrgentData < ReactorTest
   def test_a_wait_for_urgent_data_of_a_file_ends_by_its_time_or_by_another_io
     r, w = pipe
@@ -36,6 +37,19 @@ class TestUrgentData < ReactorTest
       end
     end
     assert_equal [:raised, IOError], got
+  end
+
+  def test_a_hang_up_ends_a_wait_for_urgent_data_and_is_none
+    skip "no urgent data with kqueue and on Windows" unless %i[epoll uring poll].include?(BACKEND)
+    [0, TEST_TIMEOUT, nil].each do |limit|
+      [IO::PRIORITY, IO::PRIORITY | IO::READABLE].each do |events|
+        assert_as_plain([limit, events]) do
+          ours, theirs = pair
+          theirs.close
+          ours.wait(events, limit) || nil # plain Ruby's IO#wait returns false here, and nil after its time
+        end
+      end
+    end
   end
 
   def test_a_watcher_for_urgent_data_of_a_file_is_never_ready

@@ -553,8 +553,11 @@ fn armed(made: Made) -> u8 {
     }
 }
 
-/// The directions that an event answers.
-fn directions(ready: Ready) -> u8 {
+/// The directions whose waits an event ends.
+pub fn directions(ready: Ready) -> u8 {
+    if ready.intersects(Ready::HANGUP | Ready::ERROR) {
+        return 7;
+    }
     let all = Interest::from_bits(7).unwrap();
     ready.answers(all).map_or(0, Interest::bits)
 }

@@ -22,13 +22,17 @@ module Reactor
       timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"
       seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
+      masks = nil
       loop do
         ready = select_now(readables, writables, exceptables)
         return ready if ready
 
-        masks = masks_of(readables, writables, exceptables)
+        masks ||= masks_of(readables, writables, exceptables)
         left = Clock.left(deadline, now)
-        return if left&.zero? || !wait_any(masks.keys, masks.values, left)
+        return if left&.zero?
+
+        hung_up = wait_any(masks.keys, masks.values, left) or return
+        hung_up.each { |io| masks.delete(io) }
       end
     end
 

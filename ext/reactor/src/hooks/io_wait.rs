@@ -120,9 +120,14 @@ pub fn misreports_timeouts(ruby: &Ruby) -> bool {
     })
 }
 
-/// `wait_any(ios, masks, timeout, lookups = [])`: parks once for many descriptors and resolver queries. Returns false if
-/// the timeout elapsed; the caller then checks what is ready.
-pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+/// `wait_any(ios, masks, timeout, lookups = [])`: parks once for many descriptors and resolver queries; the caller then
+/// checks what is ready. Returns nil if the timeout elapsed, else those of the objects from which no urgent data can
+/// come any more, because they have hung up. (IO.select does not report these: a second wait would end at once.)
+pub fn wait_any(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    arguments: &[Value],
+) -> Result<Option<RArray>, Error> {
     let given = scan_args::<(RArray, RArray, Value), (Option<RArray>,), (), (), (), ()>(arguments)?;
     let (ios, masks, timeout) = given.required;
     let timeout = convert::timeout(timeout)?;
@@ -130,8 +135,9 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     for lookup in given.optional.0.into_iter().flatten() {
         lookups.push(Obj::<Lookup>::try_convert(lookup)?);
     }
+    let hung_up = ruby.ary_new();
     let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(true);
+        return Ok(Some(hung_up));
     };
     let mut watched = Vec::with_capacity(ios.len());
     for (io, mask) in ios.into_iter().zip(masks) {
@@ -150,6 +156,14 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
         BegunAny::Ready => Ok(WakeCause::Ready),
         BegunAny::Failed(error) => Err(system_error(&error)),
     };
-    this.state_mut().end_any(registered);
-    Ok(parked? != WakeCause::Elapsed)
+    let reported = this.state_mut().end_any(registered);
+    if parked? == WakeCause::Elapsed {
+        return Ok(None);
+    }
+    for (io, ((_, interest), ready)) in ios.into_iter().zip(watched.iter().zip(reported)) {
+        if !ready.is_empty() && ready.answers(*interest).is_none() {
+            hung_up.push(io)?;
+        }
+    }
+    Ok(Some(hung_up))
 }

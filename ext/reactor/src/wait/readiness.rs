@@ -29,7 +29,8 @@ pub fn watch(io: &IoInfo, interest: Interest) -> Watch {
     }
 }
 
-/// Waits until a descriptor is ready; `None` if the timeout elapses first. A timeout of zero only checks, without parking.
+/// Waits until a descriptor is ready; `None` if the timeout elapses first, or a wait for urgent data ends by a hang-up.
+/// A timeout of zero only checks, without parking.
 pub fn wait_until_ready(
     scope: &HookScope,
     io: &IoInfo,
@@ -50,7 +51,7 @@ pub fn wait_until_ready(
         if let Some(answered) = ready.answers(interest) {
             return Ok(Some(answered));
         }
-        if cause == WakeCause::Elapsed {
+        if cause == WakeCause::Elapsed || !ready.is_empty() {
             return Ok(None);
         }
     }

@@ -165,13 +165,15 @@ impl State {
         (registered, begun)
     }
 
-    /// Ends the wait. If its fiber has parked, the wait has already ended, and another one is innermost.
-    pub fn end_any(&mut self, registered: RegisteredAny) {
+    /// Ends the wait. If its fiber has parked, the wait has already ended, and another one is innermost. Returns the
+    /// events for which the descriptors were ready, up to the first that could not be registered.
+    pub fn end_any(&mut self, registered: RegisteredAny) -> Vec<Ready> {
         self.fibers.end_wait(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        for wait in registered.waits {
-            self.unregister(registered.token, wait);
-        }
+        let waits = registered.waits.into_iter();
+        waits
+            .map(|wait| self.unregister(registered.token, wait))
+            .collect()
     }
 
     /// The tokens of all unanswered waits for the descriptor.
