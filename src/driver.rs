@@ -1,8 +1,6 @@
 //! The driver interface, and the contract all drivers keep.
 
 pub(crate) mod mio;
-#[cfg(any(test, feature = "mock"))]
-pub mod mock;
 #[cfg(unix)]
 pub(crate) mod poll;
 pub(crate) mod uring;

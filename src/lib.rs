@@ -92,7 +92,6 @@
 //! |---------|------------|------|
 //! | `pool`  | yes        | `Pool`: threads for work that may block. No dependency |
 //! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Checks at run time whether the kernel allows it |
-//! | `mock`  | no         | `mock`: a scripted driver for tests of code that uses the reactor. No dependency |
 //!
 //! Without features, the crate depends on mio (the platforms' queues) and, on Unix, on libc (ppoll, fstat, fcntl).
 //!
@@ -179,9 +178,6 @@ pub use crate::{
 pub use crate::pool::{
     Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass, lengthen_time_slice,
 };
-
-#[cfg(any(test, feature = "mock"))]
-pub use crate::driver::mock;
 
 #[cfg(reactor_model)]
 pub use crate::sync::control;

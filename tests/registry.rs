@@ -1,13 +1,17 @@
 //! What a selector counts, how long it sleeps, and how many idle waits it arms again, on a scripted driver. tests/registry_model.rs tests
 //! the tables of `src/selector/registration.rs`.
 
+#[path = "support/mock_driver.rs"]
+mod mock_driver;
+
 use std::time::{Duration, Instant};
 
 use reactor::{
     Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Reregistration,
     Selector, Statistics, Token, Wait, WaitId,
-    mock::{Call, Mock, Script},
 };
+
+use mock_driver::{Call, Mock, Script};
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;

@@ -41,8 +41,6 @@ fn send_and_sync_types() {
     may_be_shared::<Source<&std::net::TcpStream>>();
     #[cfg(feature = "pool")]
     may_be_sent::<(reactor::Pool, reactor::Job<String>)>();
-    #[cfg(feature = "mock")]
-    may_be_sent::<(reactor::mock::Mock, reactor::mock::Script)>();
 }
 
 #[test]

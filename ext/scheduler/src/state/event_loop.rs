@@ -248,11 +248,11 @@ mod tests {
 
     use reactor::{
         Descriptor, Driver, Events, Interest, Reactor, Ready, Registration, Reregistration, Token,
-        Wake, mock::Mock,
+        Wake,
     };
 
     use super::{EventLoop, deadlock_check_interval};
-    use crate::state::State;
+    use crate::state::{State, tests::mock_driver::Mock};
 
     fn open() -> EventLoop {
         let mut event_loop = EventLoop::default();

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use reactor::{
-    Descriptor, Interest, OwnerId, Reactor,
-    mock::{Mock, Script},
-};
+use reactor::{Descriptor, Interest, OwnerId, Reactor};
 
+use self::mock_driver::{Mock, Script};
 use crate::state::{
     State,
     fiber::Slot,
@@ -16,6 +14,8 @@ use crate::state::{
 };
 
 mod collection;
+#[path = "../../../../tests/support/mock_driver.rs"]
+pub mod mock_driver;
 mod nested_waits;
 mod observation;
 mod order;

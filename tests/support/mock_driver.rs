@@ -1,23 +1,5 @@
 //! A scripted driver: it records calls and gives scripted answers, without a kernel.
-//!
-//! For testing code that uses a [`Driver`] without real descriptors. Requires the feature `mock`.
-//!
-//! ```
-//! use std::time::{Duration, Instant};
-//! use reactor::{Events, OwnerId, Interest, Ready, Selector, Token, mock::{Call, Mock}};
-//!
-//! let (driver, script) = Mock::new();
-//! let mut selector = Selector::with_driver(Box::new(driver));
-//! let token = Token::new(0, 7);
-//! let wait = selector.wait(5, OwnerId(1), Interest::READABLE, token, Instant::now())?;
-//! assert_eq!(script.calls(), [Call::Register(5, Interest::READABLE)]);
-//!
-//! script.report(5, Ready::READABLE);
-//! let mut events = Events::new();
-//! selector.poll(&mut events, Some(Duration::ZERO), Instant::now())?;
-//! assert_eq!(events[0].token, token);
-//! # std::io::Result::Ok(())
-//! ```
+#![allow(dead_code, reason = "no user needs all of it")]
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,12 +8,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    descriptor::Descriptor,
-    driver::{Driver, Registration, Reregistration, Wake},
-    event::{Event, Events, Ready},
-    interest::Interest,
-    token::Token,
+use reactor::{
+    Descriptor, Driver, Event, Events, Interest, Ready, Registration, Reregistration, Token, Wake,
 };
 
 /// A call that the driver has received. Polls and sleeps are recorded in [`Script::timeouts`] instead.
