@@ -25,7 +25,8 @@ impl Interest {
     /// Data can be read, a connection accepted, or the end of the stream has been reached.
     pub const READABLE: Self = Self::single(0);
     /// There is urgent data (TCP out-of-band data, a change to a cgroup or sysfs file): `EPOLLPRI`, see epoll_ctl(2).
-    /// Linux only.
+    /// Linux only. A file that reports a change to one poll only (`/proc/self/mounts`, a pressure file with a trigger)
+    /// loses it: the poll in which a thread sleeps takes it from the one that collects events. Poll it on a thread.
     pub const PRIORITY: Self = Self::single(1);
     /// Data can be written, or a connection attempt has finished: connect(2), `EINPROGRESS`.
     pub const WRITABLE: Self = Self::single(2);
