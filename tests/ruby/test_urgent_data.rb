@@ -46,7 +46,7 @@ class TestUrgentData < ReactorTest
         assert_as_plain([limit, events]) do
           ours, theirs = pair
           theirs.close
-          ours.wait(events, limit) || nil # plain Ruby's IO#wait returns false here, and nil after its time
+          [ours.wait(events, limit) || nil] # plain Ruby's IO#wait returns false here, and nil after its time
         end
       end
     end
