@@ -81,7 +81,7 @@ module Reactor
         end
       end
 
-      # @return [Hash{Integer => IO}] IO objects by the native scheduler's numbers for them
+      # @return [Hash{Integer => IO}] IO objects by the extension's numbers for them
       # @api private
       def numbered_ios
         ObjectSpace.each_object(IO).filter_map { |io| (number = Internal.io_number(io)) && [number, io] }.to_h

@@ -15,11 +15,11 @@ module Reactor
   #     between the two readings, and gauges are those of the later one.
   # @!attribute [r] turns
   #   @return [Histogram] seconds from each poll of the kernel to the next poll, or to the sleep before that poll. Of turns that
-  #     follow one another within a millisecond, the native scheduler knows only the mean.
+  #     follow one another within a millisecond, only the mean is known.
   # @!attribute [r] lateness
   #   @return [Histogram] how late sleeps, timeouts and other timers ended, in seconds
   # @!attribute [r] queue
-  #   @return [Histogram] how long work waited for a thread, in the native pool and in the pool of {Offload#offload}, in seconds
+  #   @return [Histogram] how long work waited for a thread, in the extension's pool and in the pool of {Offload#offload}, in seconds
   class Health
     # The names of the stats that are gauges.
     GAUGES = %i[

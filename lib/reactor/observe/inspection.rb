@@ -11,7 +11,7 @@ module Reactor
   module Inspection
     # Counters since the scheduler was made, and current gauges. Each counter costs one addition.
     #
-    # Counters, on every backend:
+    # Counters:
     #
     # - `fibers`: fibers made by Fiber.schedule
     # - `parks`: waits begun by fibers
@@ -22,10 +22,10 @@ module Reactor
     # - `stalls`: fibers that held the loop too long, if `stall:` was given
     # - `awake_ns`: nanoseconds in which the loop was awake
     # - `asleep_ns`: nanoseconds in which the loop was asleep
-    # - `gc_ns`: nanoseconds of garbage collection, by any thread, while the loop was awake; in whole milliseconds on the native
-    #   scheduler. 0 if GC.measure_total_time is off.
+    # - `gc_ns`: nanoseconds of garbage collection, by any thread, while the loop was awake; in whole milliseconds. 0 if
+    #   GC.measure_total_time is off.
     #
-    # Gauges, on every backend:
+    # Gauges:
     #
     # - `live`: fibers made by Fiber.schedule that have not finished
     # - `parked`: waiting fibers
@@ -37,7 +37,7 @@ module Reactor
     # - `watchers`: pending waits of {Watching#on_ready}
     # - `timers`: pending timers
     #
-    # Counters of the native scheduler only:
+    # Counters of the kernel's events and of what the driver did:
     #
     # - `waits`: waits for a descriptor
     # - `skipped`: waits that needed no system call, because the descriptor was known to be drained
@@ -59,7 +59,7 @@ module Reactor
     # - `offload_on_worker`: operations run on a thread
     # - `offload_threads` (gauge): existing threads
     #
-    # Of the native scheduler's thread pool, for work that has no non-blocking form:
+    # Of the extension's thread pool, for work that has no non-blocking form:
     #
     # - `pool_jobs`: jobs submitted
     # - `pool_ended`: jobs run to completion
