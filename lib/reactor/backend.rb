@@ -19,7 +19,8 @@ module Reactor
     ruby = RbConfig.ruby.shellescape
     build = "cd #{root.shellescape} && rm -f lib/#{library}.* && RUBY=#{ruby} bin/setup && #{ruby} -S rake compile"
     command = File.exist?("#{root}/Rakefile") ? build : "#{ruby} -S gem pristine reactor-loop"
-    raise LoadError, "the native library of reactor #{problem}\n#{absent ? 'Build it' : 'Build it again, for this Ruby'}:\n  #{command}"
+    text = "the native library of reactor #{problem}\n#{absent ? 'Build it' : 'Build it again, for this Ruby'}:\n  #{command}"
+    raise LoadError, text, cause: nil
   end
 end
 

@@ -96,7 +96,7 @@ class TestBackends < ReactorTest
       FileUtils.cp_r(LIB, dir)
       Dir[File.join(dir, "lib/reactor/**/reactor.*")].each { |file| File.delete(file) }
       message = lambda do
-        code = "begin; require 'reactor'; rescue LoadError; puts $!.message; end"
+        code = "begin; require 'reactor'; rescue LoadError; puts $!.message; print $!.cause; end"
         out, status = Open3.capture2e({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-I", File.join(dir, "lib"), "-e", code)
         assert_predicate status, :success?, out
         out.lines(chomp: true)
