@@ -3,5 +3,5 @@
 require "reactor"
 
 # Lets tests use the internal constants that they name.
-names = %i[Deadlock FiberName HappyEyeballs Internal Patches Poller Schedulers SocketArguments VM]
+names = %i[Clock Deadlock FiberName HappyEyeballs Internal Patches Poller Schedulers Scope SocketArguments VM]
 Reactor.public_constant(*names.select { |name| Reactor.const_defined?(name) })

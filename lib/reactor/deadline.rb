@@ -1,26 +1,19 @@
 # frozen_string_literal: true
 
-require "timeout"
 require_relative "clock"
 require_relative "options"
 require_relative "scope"
 
 module Reactor
-  # The time limit of a {Reactor.deadline} block has elapsed. This is a StandardError, but it is raised outside the block, so a
-  # `rescue` inside never sees it.
-  class DeadlineExceeded < Timeout::Error
-  end
-
-  # The time limit of a block. It is kept in fiber storage, so fibers and threads started in the block inherit it.
-  #
-  # @api private
+  # The time limit of a {Reactor.deadline} block, which is given to the block. It is kept in fiber storage, so fibers and threads
+  # started in the block inherit it.
   class Deadline
     KEY = :__reactor_deadline
-    ENDS_TASK = :@__reactor_deadline
-    private_constant :KEY, :ENDS_TASK
+    private_constant :KEY
 
     class << self
       # @return [Deadline, nil] the current fiber's
+      # @api private
       def current
         deadline = Fiber[KEY]
         deadline = deadline.outer while deadline&.ended?
@@ -28,9 +21,12 @@ module Reactor
       end
 
       # @return [Deadline, nil] the current deadline, if its end ends the code that the current fiber runs
+      # @api private
       def here = current&.then { |deadline| deadline if deadline.here? }
 
       # Runs the block with this deadline, or without any.
+      #
+      # @api private
       def with(deadline)
         outer = Fiber[KEY]
         Fiber[KEY] = deadline
@@ -39,20 +35,25 @@ module Reactor
         Fiber[KEY] = outer
       end
 
+      # @api private
       def without(&) = with(nil, &)
     end
 
     # @return [Deadline, nil] the deadline around this one
+    # @api private
     attr_reader :outer
 
     # @param seconds [Float] time limit of the block
     # @param block [Proc] the program's block
     # @param time [Float] end of the block on the monotonic clock
+    # @api private
     def initialize(seconds, block, time = Clock.now + seconds)
       @seconds = seconds
       @place = block.source_location
       @outer = Deadline.current
-      @bound = !@outer.nil? && @outer.time <= time # whether the outer deadline is earlier
+      limited = !@outer.nil? && !@outer.raised?
+      @within = limited && @outer.here? && @outer.acts? # whether the outer deadline ends this block itself
+      @bound = limited && !@within && @outer.time <= time # whether this one has the end of the outer one, which it inherits
       @time = @bound ? @outer.time : time
       @fiber = Fiber.current
       @scheduler = Schedulers.current
@@ -60,50 +61,96 @@ module Reactor
     end
 
     # @return [Boolean] whether its block has ended
+    # @api private
     def ended? = @fiber.nil?
 
+    # Any thread may call this.
+    #
     # @return [Float] seconds left, at least 0
-    def left = Clock.left(@time, Clock.now).to_f
+    def left = Clock.left(time, Clock.now).to_f
+
+    # Sets a new time limit for the block, unless {Cancelled} has been raised in it already. Deadlines around and inside this one,
+    # and those that other fibers have set meanwhile, stay as they are.
+    #
+    # @param seconds [Numeric] from now on; 0 or less: elapses at the next wait
+    # @return [self]
+    # @raise [TypeError] seconds is not a number
+    # @raise [RuntimeError] the block has ended, or its fiber has no scheduler
+    # @raise [ThreadError] called on another thread
+    def move(seconds)
+      seconds = Options.limit(:seconds, seconds) or raise TypeError, "seconds must be a number, not nil"
+      raise "the block of this deadline has ended" unless @fiber
+      raise "without a scheduler, a deadline cannot be moved" unless @scope
+      return self if raised?
+
+      @seconds = seconds
+      @bound = false
+      @time = Clock.now + seconds
+      limit
+      self
+    end
 
     # Runs the block in the current fiber.
     #
+    # @param raises [Boolean] whether to raise when the time limit has elapsed
     # @raise [DeadlineExceeded]
-    def run(&block)
-      return yield if @bound && @outer.here? && @outer.acts? # the outer deadline also ends this block
-
+    # @api private
+    def run(raises: true, &block)
       Deadline.with(self) { interruptible(&block) }
-    rescue Scope::Interruption => interruption
-      raise unless @stop && interruption.reason.equal?(error) # in a forked child, Timeout may raise the outer deadline's
+    rescue Cancelled => cancelled
+      # Without a scheduler, in a forked child, Timeout may raise the outer deadline's.
+      raise unless cancelled.equal?(@cancelled) || (@cancelled && !@scope && cancelled.reason.equal?(error))
 
-      raise error, cause: nil
+      raise cancelled.reason, cause: nil if raises
     ensure
       @fiber = nil
+      @outer.inside.delete(self) if @within
     end
 
     # Called without a scheduler: leaves the block if the time limit has elapsed and the block itself calls this, not one of its
     # ensure clauses.
-    def leave = (raise @stop if @fiber.equal?(Fiber.current) && left.zero? && !@stop.raised?)
+    #
+    # @api private
+    def leave = (raise @cancelled if @fiber.equal?(Fiber.current) && left.zero? && !@cancelled.raised)
 
     # Limits a run by a deadline of its scheduler instead of this one, so that shields in the run delay its end.
     #
     # @param block [Proc] of the run
     # @yieldparam limited [Proc] the same block with that deadline
+    # @api private
     def around_run(block)
-      Thread.handle_interrupt(Scope::Interruption => :never) { yield -> { Deadline.new(Float::INFINITY, block).run(&block) } }
+      Thread.handle_interrupt(Cancelled => :never) { yield -> { Deadline.new(Float::INFINITY, block).run { block.call } } }
     end
 
-    # Records that this deadline ends the current fiber: the fiber runs a task of a group that was opened in the block.
-    def enter_task = Fiber.current.instance_variable_set(ENDS_TASK, self)
+    # @return [String] includes the seconds left
+    def inspect = "#<#{self.class} #{ended? ? "ended" : format("%.1f s left", left)}>"
 
     # @return [Boolean] whether the end of this deadline ends the code that the current fiber runs
+    # @api private
     def here?
-      fiber = Fiber.current
-      @fiber.equal?(fiber) || equal?(fiber.instance_variable_get(ENDS_TASK)) || (@bound && @outer.here?)
+      return @fiber.equal?(Fiber.current) unless @scope
+
+      scope = Scope.innermost
+      scope = scope.outer until scope.nil? || scope.equal?(@scope)
+      !scope.nil?
     end
 
     protected
 
-    attr_reader :time
+    # @return [Hash] has those directly inside whose blocks this one ends too, as keys
+    def inside = @inside ||= {}.compare_by_identity
+
+    # @return [Float] when the block ends, on the monotonic clock
+    def time = ends_with_outer? ? @outer.time : @time
+
+    # Has the scope end the block, unless the outer deadline does so first.
+    def limit
+      @scope.move(ends_with_outer? ? nil : @time - Clock.now)
+      @inside&.each_key { |deadline| deadline.limit }
+    end
+
+    # @return [Boolean] whether it, or one around it, has ended its block, of which an ensure clause may be running
+    def raised? = @cancelled&.raised || ((@within || @bound) && @outer.raised?)
 
     # @return [Boolean] whether this deadline takes effect in the current fiber: no deadline does in a forked child, and the
     #   deadline of a scheduler does not in Fiber.blocking
@@ -116,44 +163,59 @@ module Reactor
 
     def message = "the block did not finish within #{format("%g", @seconds)} s#{": #{@place.join(":")}" if @place}"
 
-    def interruptible
+    def ends_with_outer? = @within && @outer.time <= @time
+
+    def interruptible(&block)
+      @outer.inside[self] = true if @within
       if @scheduler
-        scope = Scope.new(@scheduler, -> { error })
-        @stop = scope.stop
-        scope.run(left) { yield }
+        @scope = Scope.new(@scheduler) { error }
+        @cancelled = @scope.cancelled
+        @scope.run(ends_with_outer? ? nil : @time - Clock.now) { yield(self) }
+      elsif ends_with_outer?
+        yield(self)
       else
-        own = Class.new(Scope::Interruption) # a class that no shield around this block delays
-        @stop = own.new(-> { error })
-        Thread.handle_interrupt(own => :immediate) { Timeout.timeout(left.clamp(Float::MIN, Durations::FAR), @stop) { yield } } # 0 would be no limit
+        own = Class.new(Cancelled) # a class that no shield around this block delays
+        @cancelled = own.new { error }
+        limit = left.clamp(Float::MIN, Durations::FAR) # 0 would be no limit
+        Thread.handle_interrupt(own => :immediate) { Timeout.timeout(limit, @cancelled) { yield(self) } }
       end
     end
   end
 
   class << self
-    # Runs the block with a time limit: when it elapses, the block ends at the call in which it waits, as with Timeout.timeout,
-    # but no `rescue` in the block sees that.
+    # Runs the block with a time limit: when it elapses, {Cancelled} is raised at the call in which the block waits, and this
+    # method raises DeadlineExceeded. What the block waits for and has already arrived comes first: the block then ends at its
+    # next wait, if there is one.
     #
-    #   Reactor.deadline(2) do
+    #   Reactor.deadline(2) do |deadline|
     #     user = find(id)                       # fibers and tasks started here inherit the deadline
     #     Reactor.deadline(10) { render(user) } # limited to what is left of the 2 seconds
+    #     deadline.move(5)                      # five more seconds from here
+    #     deliver(user)
     #   end
+    #
+    # With `raises: false`, the block is left without an error, and this method returns nil.
     #
     # If a deadline in the block, or in a task of a group in the block, is later than this one, that deadline has no effect: the
     # error is raised from here, and an inner `rescue DeadlineExceeded` does not see it. Other fibers started in the block may
     # outlive it; while the block runs, deadlines in those fibers end no later than this one.
     #
-    # @param seconds [Numeric, nil] 0 or less: elapses at the first wait; nil: no additional limit
-    # @return what the block returns
+    # @param seconds [Numeric, nil] 0 or less: elapses at the first wait; nil: no additional limit, and the block is given nil
+    # @param raises [Boolean] whether to raise when the time limit has elapsed
+    # @yieldparam deadline [Deadline]
+    # @return what the block returns; nil if the time limit has elapsed and `raises` is false
     # @raise [DeadlineExceeded] the time limit has elapsed; the message includes the seconds and the place of the block
     # @raise [ArgumentError] no block given
     # @raise [TypeError] seconds is not a number
     # @see Reactor.remaining
     # @see Reactor.shield
-    def deadline(seconds, &block)
+    def deadline(seconds, raises: true, &block)
       raise ArgumentError, "no block given" unless block
 
       seconds = Options.limit(:seconds, seconds)
-      seconds ? Deadline.new(seconds, block).run(&block) : yield
+      return yield unless seconds
+
+      Deadline.new(seconds, block).run(raises: raises, &block)
     end
 
     # The time left until the {Reactor.deadline} of the current fiber, even one that it inherited, for example in a block of

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "set" # now, because a process may have no free descriptor when it opens its first group
-require "timeout"
 require_relative "deadline"
 require_relative "options"
 require_relative "run"
@@ -21,7 +20,8 @@ module Reactor
   # block ends at the call in which it waits, and when all tasks have ended, the owner raises the first error. The group also ends
   # this way when its timeout elapses (the error includes the number of unfinished tasks and the places of up to three of their
   # blocks), or when the block is left by break, throw, an exception from outside, or the end of its fiber. If a task has opened a
-  # group itself, the tasks of that group end first. Only {Reactor.shield} delays any of this.
+  # group itself, the tasks of that group end first. Only {Reactor.shield} delays any of this. A fiber of Fiber.schedule is not a
+  # task: it may outlive the group.
   #
   # If there are several errors, the owner raises the first, but an error that is neither a StandardError nor a ScriptError takes
   # precedence. The other errors are passed to `on_error` or reported, like an error of a fiber ({Lifecycle#run}). {#errors} has
@@ -35,8 +35,7 @@ module Reactor
       @timeout = timeout
       @places = Thread::SizedQueue.new(limit) if limit # has an element for each running task
       @thread = Thread.current
-      @scope = Scope.new(scheduler, -> { too_late })
-      @deadline = Deadline.here # ends the block, and thereby the tasks
+      @scope = Scope.new(scheduler) { too_late }
       @running = {}.compare_by_identity
       @awaited = 0 # number of running tasks that are not transient
       @errors = Set.new.compare_by_identity
@@ -172,22 +171,23 @@ module Reactor
     # Runs the group's block in the current fiber.
     #
     # @api private
-    def run(&block)
+    def run
       begin
-        value = supervise(&block)
+        value = @scope.run(@timeout) { yield(self).tap { wait_for_tasks } }
       rescue Exception => error # rubocop:disable Lint/RescueException -- raised below, when all tasks have ended
-        error.equal?(@scope.stop) ? close(@scope.stop.reason) : fail_with(error)
+        error.equal?(@scope.cancelled) ? close(error.reason) : fail_with(error)
+        end_tasks # here, so that no other ending comes meanwhile
       ensure
         end_tasks
       end
       raised = @errors.find { |each| !ordinary?(each) } || @errors.first
-      raised ||= @scope.stop.reason if error
+      raised ||= @scope.cancelled.reason if error
       raise raised, cause: raised.cause if raised
 
       value
     ensure
-      told = $!.is_a?(Scope::Interruption) ? $!.reason : $! # the block around this one will raise it
-      report(@errors.reject { |each| each.equal?($!) || each.equal?(told) || each.is_a?(Scope::Interruption) })
+      told = $!.is_a?(Cancelled) ? $!.reason : $! # the block around this one will raise it
+      report(@errors.reject { |each| each.equal?($!) || each.equal?(told) || each.is_a?(Cancelled) })
     end
 
     # Called by the task's fiber when the task has ended.
@@ -199,10 +199,9 @@ module Reactor
       fail_with(error) unless error.nil? || (task.kind == :settled && ordinary?(error))
     end
 
-    # Leaves the block if the group has failed and the caller is the block itself.
-    #
+    # @return [Scope] of the block
     # @api private
-    def leave_block = @scope.leave
+    attr_reader :scope
 
     # @api private
     def check_thread
@@ -213,10 +212,6 @@ module Reactor
     def inspect = "#<#{self.class} #{@running.size} running#{", ended" if @closed}>"
 
     private
-
-    def supervise
-      @scope.run(@timeout) { yield(self).tap { wait_for_tasks } }
-    end
 
     # An exception from outside or a kill that arrives meanwhile takes effect when the tasks have ended.
     def end_tasks
@@ -258,23 +253,23 @@ module Reactor
     def fail_with(error)
       return unless @errors.add?(error) # Task#value raises the same error again
 
-      reason = error.is_a?(Scope::Interruption) ? error.reason : error # an interruption belongs to the block around this one
-      @scope.interrupt(reason) unless @closed
+      reason = error.is_a?(Cancelled) ? error.reason : error # a cancellation belongs to the block around this one
+      @scope.cancel(reason) unless @closed
       close(reason)
     end
 
-    # @return [Timeout::Error] includes the unfinished tasks, if there are any
+    # @return [DeadlineExceeded] includes the unfinished tasks, if there are any
     def too_late
       late = @running.each_key.reject { |task| task.kind == :transient }
       places = late.filter_map(&:place).uniq
       where = ": #{places.first(3).join(", ")}#{", …" if places.size > 3}" if places.any?
       what = { 0 => "the block", 1 => "1 task" }.fetch(late.size) { |count| "#{count} tasks" }
-      Timeout::Error.new("#{what} did not finish within #{format("%g", @timeout)} s#{where}")
+      DeadlineExceeded.new("#{what} did not finish within #{format("%g", @timeout)} s#{where}")
     end
 
     # However one report ends, the next error is reported.
     def report(errors)
-      @scheduler.report_error(errors.shift) until errors.empty?
+      @scheduler.report_error(errors.shift, by: self) until errors.empty?
     ensure
       report(errors) unless errors.empty?
     end
@@ -284,16 +279,15 @@ module Reactor
     def kept(list) = list || (raise "this group discards its results")
 
     def refuse
-      leave_block
+      @scope.leave
       raise "this group has ended"
     end
 
     def take_place
       @places&.push(true)
     rescue ClosedQueueError
-      task = @running.each_key.find(&:runs_here?) or refuse
-      @scheduler.yield # a task is cancelled here, invisible to its rescue clauses
-      throw task
+      @scheduler.yield # a task is cancelled here
+      refuse
     end
 
     def launch_each(elements, body, kind = nil, block = body)
@@ -323,7 +317,6 @@ module Reactor
       @awaited += 1 unless task.kind == :transient
       made = @scheduler.fiber do
         begun = true
-        @deadline&.enter_task
         @tasks&.push(task) unless task.kind
         task.call
       end
@@ -360,7 +353,7 @@ module Reactor
     # @yieldparam group [Group]
     # @return what the block returns
     # @raise the first error of a task or of the block; see {Group}
-    # @raise [Timeout::Error] the timeout has elapsed, and all tasks have ended
+    # @raise [DeadlineExceeded] the timeout has elapsed, and all tasks have ended
     # @raise [RuntimeError] the thread has another library's scheduler
     # @raise [ArgumentError] no block given; limit is below 1
     # @raise [TypeError] limit is not an Integer and has no to_int; timeout is not a number

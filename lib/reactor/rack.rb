@@ -157,7 +157,7 @@ module Reactor
       raise unless response.began && Refused === error
 
       connection.abort
-    rescue SignalException
+    rescue SignalException, Cancelled
       raise
     rescue Exception => error # rubocop:disable Lint/RescueException -- one request must not end the others
       failed(error, connection, response, env, input)
@@ -171,7 +171,7 @@ module Reactor
     # @api private
     def report(error, env)
       @on_error.call(error, env)
-    rescue SignalException
+    rescue SignalException, Cancelled
       raise
     rescue Exception => second # rubocop:disable Lint/RescueException -- on_error has failed
       warn("reactor: failed to report an error of the application: #{error.class} (reporting raised #{second.class})")
@@ -230,7 +230,7 @@ module Reactor
     # Runs a callback that follows the response.
     def afterwards(env)
       yield
-    rescue SignalException
+    rescue SignalException, Cancelled
       raise
     rescue Exception => error # rubocop:disable Lint/RescueException -- as in #respond
       report(error, env)

@@ -7,10 +7,6 @@ module Reactor
   #
   # @api private
   module Running
-    # Ends the run after the block has raised. It is not a StandardError, so the scheduler cancels all other fibers.
-    Failure = Class.new(Exception)
-    private_constant :Failure
-
     class << self
       # Sets the scheduler on this thread, runs the block in a fiber, then runs all fibers to completion. However the run ends,
       # the thread is left without a scheduler.
@@ -24,12 +20,13 @@ module Reactor
         Fiber.schedule do
           value = yield
         rescue Exception => failure # rubocop:disable Lint/RescueException -- includes SystemExit and failed assertions
-          raise scheduler.forked_child? ? failure : Failure # in a child forked by this fiber, there is no run to end
+          raise if failure.is_a?(Cancelled) && scheduler.cancelled?(Fiber.current) # it ends with the other fibers
+          raise scheduler.forked_child? ? failure : Lifecycle::Failure # in a child forked by this fiber, there is no run to end
         end
         scheduler.run
         value
-      rescue Failure
-        abandon(scheduler)
+      rescue Lifecycle::Failure
+        abandon(scheduler, failure)
         raise failure, cause: failure.cause
       ensure
         Fiber.set_scheduler(nil) if Fiber.scheduler.equal?(scheduler)
@@ -58,8 +55,8 @@ module Reactor
       private
 
       # Ends the other fibers. Their errors have been reported already; the caller raises the block's error.
-      def abandon(scheduler)
-        scheduler.cancel
+      def abandon(scheduler, reason)
+        scheduler.cancel(reason)
         scheduler.run
       rescue StandardError, ScriptError
         nil

@@ -1,181 +1,239 @@
 # frozen_string_literal: true
 
+require "timeout"
+require_relative "clock"
+
 module Reactor
-  # A block of a group or a deadline. It can be ended from outside, at the call in which it waits.
+  # A time limit has elapsed: of {Reactor.deadline}, {Reactor.group} or {Group#settle}. This is a StandardError, but it is raised
+  # outside the block, so a `rescue` inside never sees it.
+  class DeadlineExceeded < Timeout::Error
+  end
+
+  # Ends a fiber, or a block in it, before its time. It is raised at the call in which the fiber waits, by everything in this
+  # library that ends one: {Group}, {Group::Task#cancel}, {Reactor.deadline}, {Reactor.run}, {Server#stop}, the end of a scheduler.
+  # `rescue Exception` sees it, as the `transaction` methods of database libraries need. A plain `rescue` does not, because it is
+  # not a StandardError. It is raised once, so `rescue` and `ensure` clauses may wait, and it is not reported as an error.
   #
-  # A fiber knows its innermost scope or shield, and each of these knows the one around it. When a scope is to end while a
-  # {Shield} inside it runs, the end is delayed until the shield's block has ended.
+  # Code that rescues it should raise it again, and no `ensure` clause should be left by next, break or return: otherwise the code
+  # goes on, and whoever waits for its end waits on. Only at the end of a scheduler is a fiber that waits again cancelled again,
+  # and killed the third time.
+  class Cancelled < Exception # rubocop:disable Lint/InheritException -- no plain rescue may stop it
+    # Why: the argument of {Group::Task#cancel} or {Group#cancel}; the error that failed the group or ended the run; a
+    # {DeadlineExceeded}, because a time limit has elapsed; :lost, because another task was first ({Group#first}, {Group#any});
+    # :left, because the group's block was left in another way; or :stopped, by {Server#stop}.
+    #
+    # @return [Object, nil] nil if there is no reason
+    def reason = @reason ||= @late&.call
+
+    # @param late [Proc] makes the reason if {Scope#cancel} has not given one
+    # @api private
+    def initialize(reason = nil, &late)
+      super("the fiber was cancelled")
+      @reason = reason
+      @late = late
+    end
+
+    # @api private
+    attr_writer :reason
+
+    # @param error [Exception, nil] that a clause handles in which the block begins
+    # @api private
+    attr_writer :handled
+
+    # @api private
+    attr_reader :raised
+
+    # @return [Boolean] whether its block has ended
+    # @api private
+    attr_accessor :over
+
+    # @param error [Exception, nil] that the code in the block handles
+    # @return [Boolean] whether another ending, which came first, runs that code
+    # @api private
+    def second_to?(error)
+      until error.nil? || error.equal?(@handled)
+        return true if error.is_a?(Cancelled) && !error.over
+
+        error = error.cause
+      end
+      false
+    end
+
+    # Ruby calls this when it raises the exception. (Timeout.timeout passes a message.)
+    #
+    # @api private
+    def exception(*)
+      @raised = true
+      self
+    end
+  end
+
+  # A block in a fiber that may be ended from outside, at the call in which it waits: of a group, of a task, of a deadline. Or a
+  # shield: a block that is not ended. A fiber knows its innermost scope, and each scope the one around it. That of a task has the
+  # scope of its group around it.
   #
   # @api private
   class Scope
-    # Ends the block. It is not a StandardError, so a plain `rescue` in the block does not catch it.
-    class Interruption < Exception
-      # @param late [Proc] makes the error to raise when the time limit elapses
-      def initialize(late)
-        super("the block is interrupted")
-        @late = late
+    INNERMOST = :@__reactor_scope
+    private_constant :INNERMOST
+
+    class << self
+      # @return [Scope, nil] the innermost scope of the fiber
+      def innermost(fiber = Fiber.current) = fiber.instance_variable_get(INNERMOST)
+
+      # Raises in one of the scheduler's fibers, once it has left its shields.
+      #
+      # @return [void]
+      def end_fiber(scheduler, fiber, reason)
+        outside_shields(fiber) { scheduler.cancel_fiber(fiber, Cancelled.new(reason)) }
       end
 
-      attr_writer :reason
+      # Calls the block once the fiber has left its shields.
+      #
+      # @param within [Scope, nil] only the shields inside this scope of the fiber
+      # @return [void]
+      def outside_shields(fiber, within = nil, &block)
+        scope = innermost(fiber)
+        scope = scope.outer until scope.nil? || scope.equal?(within) || scope.shield?
+        scope&.shield? ? scope.hold(-> { outside_shields(fiber, within, &block) }) : yield
+      end
 
-      # @return [Exception] the reason for the end
-      def reason = @reason ||= @late.call
+      # @param first [Exception, nil] the current fiber's
+      # @param second [Exception]
+      # @return [Exception] the one to raise: the second, unless both are cancellations and the first ends more
+      def outer_error(first, second)
+        return second unless first.is_a?(Cancelled) && second.is_a?(Cancelled)
 
-      # @return [Boolean] whether {Scope#interrupt} was called, as opposed to an elapsed time limit
-      def asked? = !@reason.nil?
-
-      # @return [Boolean] whether it has been raised
-      def raised? = @raised == true
-
-      # Timeout.timeout raises it with a message.
-      def exception(*)
-        @raised = true
-        self
+        scope = innermost
+        scope = scope.outer until scope.nil? || [first, second].any? { |error| error.equal?(scope.cancelled) }
+        scope&.cancelled.equal?(first) ? second : first
       end
     end
 
-    # A block that no group, task or deadline around it can end.
-    class Shield
-      ENDING = :@__reactor_ending
-      private_constant :ENDING
+    # @return [Scope, nil] the one around it
+    attr_reader :outer
 
-      # @param task [Group::Task] belongs to the current fiber, and ends when it would enter a shield
-      def self.refuse(task) = Fiber.current.instance_variable_set(ENDING, task)
+    # @return [Fiber, nil] that runs the block
+    attr_reader :fiber
 
-      # @return [Group::Task, nil] the task given to {refuse}; nil from the second call on
-      def self.refused(fiber) = fiber&.instance_variable_get(ENDING)&.tap { fiber.instance_variable_set(ENDING, nil) }
+    # @return [Cancelled] what is raised in the block
+    attr_reader :cancelled
 
-      # @param inside [Scope, nil] search only inside this scope; nil: search everywhere
-      # @return [Shield, nil] the innermost shield of the fiber
-      def self.over(fiber, inside = nil)
-        scope = Scope.innermost(fiber)
-        scope = scope.outer until scope.nil? || scope.equal?(inside) || Shield === scope
-        scope if Shield === scope
+    # @param outer [Scope, nil] the one around it
+    # @param late [Proc] makes the reason when the time limit elapses
+    def initialize(scheduler, outer: Scope.innermost, &late)
+      @scheduler = scheduler
+      @outer = outer
+      @cancelled = Cancelled.new(&late)
+    end
+
+    # Runs the block in the current fiber.
+    #
+    # @param seconds [Numeric, nil] time limit
+    # @raise [Cancelled] {#cancelled}: the time limit has elapsed, or {#cancel} was called
+    def run(seconds = nil)
+      @cancelled.handled = $!
+      enter do
+        @due = Clock.now + seconds if seconds
+        @scheduler.interruptible(seconds, @cancelled) do |number|
+          @number = number
+          yield
+        end
       end
+    ensure
+      @number = nil
+      @cancelled.over = true
+    end
 
-      # @return [Scope, Shield, nil] the one around it
-      attr_reader :outer
-
-      # @return [Group::Task] the task that ends, along with its fiber, when this shield has ended
-      attr_writer :task
-
-      def initialize(scheduler)
-        @scheduler = scheduler
-        @outer = Scope.innermost(Fiber.current)
-        @interrupted = []
-      end
-
-      # Runs the block in the current fiber.
-      def run
-        Shield.refused(Fiber.current)&.deliver(true)
-        Scope.enter(self)
-        scopes.each(&:hold_time)
+    # Runs the block in the current fiber. Whatever would end it comes when it has ended.
+    def shield
+      @held = []
+      enter do
+        around = scopes_around.each(&:pause)
         @scheduler.yield # raises what has already arrived for this fiber
         value = yield
         ended = true
         value
       ensure
-        Scope.enter(@outer)
-        late = scopes.reverse.map(&:resume_time).any? # the outermost one first
-        @task&.deliver(ended)
-        @interrupted.each(&:deliver)
-        @scheduler.yield if ended && (late || @interrupted.any?) # raises the delayed errors
-      end
-
-      # @param scope [Scope] ends when this shield has ended
-      def hold(scope) = @interrupted << scope
-
-      private
-
-      # The scopes between this shield and the next outer one.
-      def scopes
-        scope = @outer
-        found = []
-        until scope.nil? || Shield === scope
-          found << scope
-          scope = scope.outer
-        end
-        found
+        @fiber.instance_variable_set(INNERMOST, @outer)
+        late = around&.reverse&.map(&:resume)&.any? # the outermost one first
+        @held.each(&:call)
+        @scheduler.yield if ended && (late || @held.any?) # raises what was held back
       end
     end
 
-    INNERMOST = :@__reactor_scope
-    private_constant :INNERMOST
+    def shield? = !@held.nil?
 
-    class << self
-      # @return [Scope, Shield, nil]
-      def innermost(fiber) = fiber.instance_variable_get(INNERMOST)
+    # @param delivery [#call] is called when the shield's block has ended
+    def hold(delivery) = @held << delivery
 
-      def enter(scope) = Fiber.current.instance_variable_set(INNERMOST, scope)
-    end
-
-    # @return [Scope, Shield, nil] the one around it
-    attr_reader :outer
-
-    # @return [Interruption]
-    attr_reader :stop
-
-    # @param late [Proc] makes the error to raise when the time limit elapses
-    def initialize(scheduler, late)
-      @scheduler = scheduler
-      @stop = Interruption.new(late)
-    end
-
-    # Runs the block in the current fiber.
+    # Ends the block at the call in which it waits, unless it has ended, or its end has been raised.
     #
-    # @param seconds [Numeric, nil] time limit of the block
-    # @raise [Interruption] {#stop}: the time limit has elapsed, or {#interrupt} was called
-    def run(seconds)
-      @fiber = Fiber.current
-      @outer = Scope.innermost(@fiber)
-      Scope.enter(self)
-      @due = Clock.now + seconds if seconds
-      @scheduler.interruptible(seconds, @stop) do |interruption|
-        @interruption = interruption
-        yield
-      end
-    ensure
-      @interruption = nil
-      Scope.enter(@outer)
+    # @return [void]
+    def cancel(reason)
+      return if @number.nil? || @cancelled.raised
+
+      @cancelled.reason = reason
+      Scope.outside_shields(@fiber, self) { deliver }
     end
 
-    # Ends the block at the call in which it waits, unless it has ended.
+    # Raises what {#cancel} asked for, in the block itself and outside any shield, so that it does not end a later wait.
+    def leave = (@scheduler.yield if @number && Fiber.current.equal?(@fiber))
+
+    # Sets a new time limit, unless it has elapsed.
     #
-    # @param reason [Exception]
-    def interrupt(reason)
-      return unless @interruption
-
-      @stop.reason = reason
-      deliver
+    # @param seconds [Numeric, nil] from now on; nil: no limit
+    # @return [void]
+    def move(seconds)
+      @due = seconds && (Clock.now + seconds)
+      limit(seconds) unless @paused
     end
 
-    # Ends the block like {#interrupt}, once the shields in it have ended.
-    def deliver
-      return unless @interruption
-
-      shield = Shield.over(@fiber, self)
-      shield ? shield.hold(self) : @scheduler.interrupt(@interruption)
+    # Suspends the time limit until {#resume}, unless it has elapsed.
+    def pause
+      @paused = true
+      continue(nil)
     end
 
-    # Leaves the block if it is interrupted and the caller is the block itself, outside any shield.
-    def leave
-      return unless @interruption && @stop.asked? && Fiber.current.equal?(@fiber) && !Shield.over(@fiber, self)
-
-      @scheduler.yield # raises a pending interruption here, so that it does not end a later wait
-      raise @stop
+    # @return [Boolean] whether the time limit has elapsed
+    def resume
+      @paused = false
+      continue(@due && (@due - Clock.now))
     end
 
-    # Suspends the time limit until {#resume_time}, unless it has elapsed.
-    def hold_time = resume_time(nil)
+    private
 
     # @param left [Float, nil] seconds until the block ends, unless the time limit has elapsed; nil: no limit
-    # @return [Boolean] whether the time limit has elapsed
-    def resume_time(left = @due && @due - Clock.now)
-      return false unless @due && @interruption
+    def continue(left)
+      return false unless @due && @number
 
-      expired = @due <= Clock.now
-      expired ? @scheduler.interrupt(@interruption) : @scheduler.limit(@interruption, left)
-      expired
+      elapsed = @due <= Clock.now
+      elapsed ? deliver : limit(left)
+      elapsed
+    end
+
+    def limit(seconds) = (@scheduler.limit(@number, seconds) if @number)
+
+    def enter
+      @fiber = Fiber.current
+      inner = Scope.innermost(@fiber)
+      @fiber.instance_variable_set(INNERMOST, self)
+      yield
+    ensure
+      @fiber.instance_variable_set(INNERMOST, inner)
+    end
+
+    def deliver = (@scheduler.interrupt(@number) if @number)
+
+    # The scopes of this fiber between this shield and the next outer one.
+    def scopes_around
+      scope = @outer
+      found = []
+      until scope.nil? || scope.shield? || !scope.fiber.equal?(@fiber)
+        found << scope
+        scope = scope.outer
+      end
+      found
     end
   end
 end

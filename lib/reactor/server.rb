@@ -146,8 +146,8 @@ module Reactor
     # free. It closes idle connections that have not sent a request, and waits until the fibers have answered the requests that
     # have arrived and no longer linger.
     #
-    # When `timeout` elapses, the remaining connections are closed and their fibers are killed: ensure clauses run, rescue clauses
-    # do not. `stop` does not wait for these fibers. A second call with a shorter timeout hastens the first.
+    # When `timeout` elapses, {Cancelled} is raised in the fibers that still serve, and the remaining connections are closed. `stop`
+    # does not wait for these fibers. A second call with a shorter timeout hastens the first.
     #
     # @param timeout [Numeric, nil] seconds; nil: no limit
     # @raise [ArgumentError, TypeError] the timeout is not a duration; nothing has been stopped
@@ -274,13 +274,13 @@ module Reactor
       true # the kernel resets these connections
     end
 
-    # Kills the fibers that are still serving, and closes all connections, including those that no fiber serves yet and those not
+    # Cancels the fibers that are still serving, and closes all connections, including those that no fiber serves yet and those not
     # yet accepted.
     def cut
       @listener.close
       @cut += close_resting(&:to_io) + @busy.size - @lingering.size
       @busy.to_a.each do |socket, fiber|
-        @scheduler.cancel_fiber(fiber) unless fiber.equal?(Fiber.current)
+        Scope.end_fiber(@scheduler, fiber, :stopped) unless fiber.equal?(Fiber.current)
         socket.close
       end
     end

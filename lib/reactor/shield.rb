@@ -31,9 +31,9 @@ module Reactor
       Deadline.current&.leave unless scheduler
       Deadline.without do
         # In a fiber without a scheduler, Timeout.timeout ends a deadline's block by Thread#raise.
-        next Thread.handle_interrupt(Scope::Interruption => :never, &block) unless scheduler
+        next Thread.handle_interrupt(Cancelled => :never, &block) unless scheduler
 
-        Scope::Shield.new(scheduler).run(&block)
+        Scope.new(scheduler).shield(&block)
       end
     end
   end

@@ -104,8 +104,9 @@ module Fuzz
       private
 
       # Of a fiber that is killed while it is inside another one, an Enumerator's for example, the VM makes the kill a
-      # RuntimeError without a message in the inner one. Plain fibers show it on every Ruby. A thread's kill is no exception.
-      def kill?(error) = killed && error.instance_of?(RuntimeError) && error.message.empty?
+      # RuntimeError without a message in the inner one. Plain fibers show it on every Ruby. A thread's kill is no exception, and a
+      # scheduler that ends cancels its fibers instead.
+      def kill?(error) = killed && ((error.instance_of?(RuntimeError) && error.message.empty?) || error.class.name == "Reactor::Cancelled")
 
       def child(writer)
         @log = []

@@ -1,231 +1,696 @@
 # frozen_string_literal: true
 
-require "timeout"
+require_relative "group_trees/frame"
 
-# Random trees of groups, a fiber that disturbs them, and a model of how each group and task may end. All decisions come from a
-# single random generator, in the order in which the fibers run.
+# Random trees of scopes (groups, tasks, deadlines, shields, timeouts), a fiber that disturbs them, and a model of how each may end.
+# All decisions come from a single random generator, in the order in which the fibers run.
 module GroupTrees
-  # Raised by a task, by a block, or by an ensure clause.
-  class Own < StandardError; end
+  # The unit of all times, exact as a Float: so limits, ends and answers often coincide.
+  TICK = 1.0 / 512
 
-  # Raised in a task's fiber from outside.
-  class FromOutside < StandardError; end
-
-  # Timeout.timeout around part of a task.
-  class Expired < StandardError; end
-
-  INTERRUPTION = Reactor.const_get(:Scope, false)::Interruption
-
-  # A task as seen by its own code.
-  Seen = Struct.new(:task, :fiber, :outcome, :error, :swallowed, :transient)
-
-  # A group: what its tasks have seen.
-  class Node
-    attr_reader :limit, :timeout, :seen, :errors
-    attr_accessor :group, :live
-
-    def initialize(limit, timeout)
-      @limit = limit
-      @timeout = timeout
-      @seen = []
-      @errors = [] # in the order in which they reach the group
-      @live = 0
-    end
-
-    def saw(error) = @errors.any? { |each| each.equal?(error) } || @errors.push(error)
-  end
-
-  # Grows trees in the current fiber, and lists the violations.
+  # A tree that grows in the current fiber, and its violations.
   class World
     attr_reader :violations, :log
 
-    def initialize(seed)
+    # @param exact [Boolean] whether time passes only while all fibers wait
+    # @param threads [Boolean] whether to use other threads, whose order no seed decides
+    def initialize(seed, exact: true, threads: true)
       @random = Random.new(seed)
+      @exact = exact
+      @threads = threads
       @violations = []
       @log = []
+      @fates = {}.compare_by_identity # of errors
+      @shared = {}.compare_by_identity # errors of a deadline that ends blocks in several fibers
+      @frames = {}.compare_by_identity # by their tokens
       @nodes = []
       @mutex = Thread::Mutex.new
-      @holders = 0
+      @pipe = IO.pipe
+      @steps = 150
+      @helpers = 0
     end
 
-    # @param trees [Integer] number of trees, run one after another
-    def run(trees)
-      trees.times do |number|
-        @log << number
-        grow(0, nil)
-      rescue Own, FromOutside, Expired, Timeout::Error => error
-        @log << error.class
+    # The handler for errors that groups and fibers report.
+    def report(error) = fate(error, :reported)
+
+    # Grows the tree in a fiber of the scheduler.
+    def run
+      sleep 0
+      before = leftovers
+      helper { disturb }
+      root = Frame.new(:root, nil)
+      begin
+        grow(root)
+      rescue Own, Grave, FromOutside, Expired, Reactor::DeadlineExceeded => error
+        fate(error, :raised)
       end
-    ensure
       @over = true
-    end
-
-    # Cancels tasks and groups, and raises in fibers.
-    def disturb
-      until @over
-        sleep @random.rand * 0.001
-        node = @nodes.sample(random: @random) or next
-        seen = node.seen.sample(random: @random)
-        case @random.rand(6)
-        when 0, 1 then seen&.task&.cancel(:disturbed)
-        when 2 then node.group.cancel(:disturbed)
-        when 3 then raise_in(seen) if seen&.fiber&.alive?
-        end
-      end
+      attend(root) { sleep TICK } while @helpers.positive?
+      check_errors
+      check_frames
+      violated "left: #{(leftovers.to_a - before.to_a).to_h}, before: #{before}" if leftovers != before
+    ensure
+      @pipe.each(&:close)
     end
 
     private
 
     def violated(what) = @violations << what
-    def span = @random.rand(4).zero? ? 0 : @random.rand * 0.002
+    def chance?(one_in) = @random.rand(one_in).zero?
+    def span = @random.rand(5) * TICK
+    def now = Reactor::Clock.now
+    def say(*what) = @log << [now, *what]
 
-    def raise_in(seen)
-      seen.fiber.raise(FromOutside)
+    def leftovers
+      gauges = Fiber.scheduler.stats.slice(:live, :parked, :ready, :waiting_io, :waiting_sleep, :waiting_block, :waiting_other, :watchers, :timers)
+      gauges.merge(scope: Reactor::Scope.innermost, remaining: Reactor.remaining)
     end
 
-    # A group whose end is checked. The outermost one has a time limit, because tasks may wait forever.
-    def grow(depth, outer)
-      node = Node.new([nil, 1, 2, 5].sample(random: @random), depth.zero? ? 0.02 : [nil, nil, 0.003].sample(random: @random))
+    # A fiber that is in no scope, and ends by itself.
+    def helper
+      @helpers += 1
+      Fiber.schedule(storage: {}) do
+        yield
+      ensure
+        @helpers -= 1
+      end
+    end
+
+    # --- errors --------------------------------------------------------------------------------------------------
+
+    def made(error) = error.tap { @fates[error] ||= [] }
+
+    FINAL = %i[raised swallowed reported].freeze
+
+    # What became of an error: :raised out of the tree, :swallowed, :reported, :kept by its task, :replaced in an ensure clause.
+    def fate(error, what)
+      return if error.is_a?(Reactor::Cancelled)
+
+      ends = @fates[made(error)]
+      twice = FINAL.include?(what) && ends.intersect?(FINAL) && !@shared[error]
+      violated "#{error.inspect} is #{what} and #{ends}" if twice
+      ends << what
+    end
+
+    # In real time, an error from outside may come together with the end of a scope, and give way to it.
+    def check_errors
+      @fates.each { |error, ends| violated "#{error.inspect} is lost" if ends.empty? && (@exact || !error.is_a?(FromOutside)) }
+    end
+
+    # Something was raised where the code of the frame waits.
+    def arrived(frame, error)
+      case error
+      when Reactor::Cancelled then cancelled(frame, error)
+      when Expired then expired(frame, error)
+      when FromOutside then violated "an error from outside that was refused" unless @fates.key?(error)
+      end
+      @fates[error]&.intersect?(%i[raised swallowed]) && !@shared[error] && violated("#{error.inspect} again")
+    end
+
+    def cancelled(frame, token)
+      ended = @frames[token]
+      return violated "a Cancelled of a scope that is not around" unless ended && frame.around.include?(ended)
+      return if ended.flying
+
+      violated "a #{ended.kind} is ended twice" if ended.told
+      violated "a shield is cut by a #{ended.kind}" unless frame.exposed.include?(ended)
+      check_cause(ended, token)
+      ended.told = ended.flying = true
+    end
+
+    def check_cause(ended, token)
+      reason = token.reason
+      asked = ended.asked&.reasons&.any? { |each| each.equal?(reason) }
+      late = ended.kind != :task && ended.elapsed?(now) && reason.is_a?(Reactor::DeadlineExceeded)
+      known = ended.kind == :task && (ended.node.waits || ended.node.why?(reason))
+      violated "a #{ended.kind} ends for #{reason.inspect}" unless asked || late || known
+    end
+
+    def expired(frame, error)
+      ended = error.frame
+      return if ended.flying
+
+      violated "a timeout that is not around" unless frame.around.include?(ended)
+      violated "a timeout is raised twice" if ended.told
+      violated "a timeout is early" unless ended.elapsed?(now)
+      ended.told = ended.flying = true
+    end
+
+    def frame_of(error) = error.is_a?(Expired) ? error.frame : @frames[error]
+
+    def swallow(error)
+      frame_of(error)&.flying = false
+      fate(error, :swallowed)
+    end
+
+    # An ensure or rescue clause that waits.
+    def clause(frame)
+      error = $!
+      ended = frame_of(error) if error
+      flying = ended&.flying
+      ended.flying = false if ended
+      yield Frame.new(:ensure, frame).tap { |inner| inner.keeps = error.is_a?(Reactor::Cancelled) }
+      ended.flying = flying if ended
+    rescue Exception => another # rubocop:disable Lint/RescueException
+      fate(error, :replaced) if error && @fates.key?(error) && !error.equal?(another)
+      raise
+    end
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    # A call in which the frame's code itself waits.
+    def attend(frame)
+      start = now
+      value = yield
+      check_time(frame, start)
+      value
+    rescue Exception => error # rubocop:disable Lint/RescueException
+      arrived(frame, error)
+      raise
+    end
+
+    # The frame's code has waited since then, and goes on.
+    def check_time(frame, start)
+      late = @exact && now > start && frame.exposed.find { |each| each.overdue?(now) }
+      violated "a #{late.kind} is not ended in time" if late
+    end
+
+    STEPS = %i[
+      pause pause hang queue lock condition pipe offload enumerator timeout deadline deadline shield shield transaction transaction
+      shrug grow grow start cancel many move remaining error
+    ].freeze
+
+    def steps(frame, most = 3)
+      @random.rand(1..most).times do
+        next if (@steps -= 1).negative?
+
+        kind = STEPS.sample(random: @random)
+        send(kind, frame) unless frame.depth > 12
+        say(kind, frame.kind)
+      end
+    end
+
+    def pause(frame) = attend(frame) { sleep span }
+    def hang(frame) = frame.may_hang? ? attend(frame) { chance?(2) ? sleep : Thread::Queue.new.pop } : pause(frame)
+
+    def queue(frame)
+      queue = Thread::Queue.new
+      attend(frame) do
+        helper { sleep span; queue << 1 }
+        queue.pop(timeout: chance?(3) ? span : nil)
+      end
+    end
+
+    def lock(frame)
+      attend(frame) do
+        @mutex.synchronize do
+          violated "two fibers hold one mutex" if @held
+          @held = true
+          sleep span
+        ensure
+          @held = false
+        end
+      end
+    end
+
+    def condition(frame)
+      mutex = Thread::Mutex.new
+      condition = Thread::ConditionVariable.new
+      attend(frame) do
+        helper { sleep span; condition.signal }
+        mutex.synchronize do
+          condition.wait(mutex, TICK * 2)
+        ensure
+          violated "the mutex is lost" unless mutex.owned?
+        end
+      end
+    end
+
+    def pipe(frame)
+      attend(frame) do
+        helper { sleep span; @pipe[1].write("x") }
+        @pipe[0].readpartial(1)
+      end
+    end
+
+    # What was raised in the fiber meanwhile has given way to this error.
+    def replaced(frame, error)
+      sent = @fates.select { |each, ends| ends.empty? && each.is_a?(FromOutside) && each.fiber.equal?(frame.seen&.fiber) }
+      sent.each_key { |each| fate(each, :replaced) unless each.equal?(error) }
+    end
+
+    # Waits for the job, whatever comes meanwhile: then raises only some of it.
+    def offload(frame)
+      threads = @threads && frame.chain.none? { |each| each.kind == :enumerator } # there a second cancellation may replace the first
+      attend(frame) { threads ? Reactor.offload { Thread.pass } : sleep(0) }
+    rescue Exception => error # rubocop:disable Lint/RescueException
+      frame.around.each { |each| each.vague ||= each.ending?(now) || (each.kind == :task && each.node.waits) }
+      replaced(frame, error)
+      raise
+    end
+
+    def enumerator(frame)
+      inner = Frame.new(:enumerator, frame)
+      Enumerator.new { |yielder| yielder << inner.run { steps(inner) } }.next
+    end
+
+    def timeout(frame)
+      inner = Frame.new(:timeout, frame)
+      seconds = TICK * @random.rand(1..4)
+      inner.due = now + seconds
+      error = Expired.new("expired")
+      error.frame = inner
+      Timeout.timeout(seconds, error) { inner.run { steps(inner) } }
+    rescue Expired => error
+      made(error)
+      raise unless error.frame.equal?(inner)
+
+      swallow(error)
+    end
+
+    def transaction(frame)
+      steps(frame, 4)
+      done = true
+    rescue Exception # rubocop:disable Lint/RescueException
+      fate = :rolled_back
+      clause(frame) { |inner| pause(inner) } if chance?(2)
+      raise
+    else
+      fate = :committed
+    ensure
+      violated "a half transaction: #{done.inspect}, #{fate.inspect}" unless fate == (done ? :committed : :rolled_back)
+    end
+
+    # Swallows a cancellation and goes on, unless a group in between would wait for its tasks.
+    def shrug(frame)
+      steps(frame)
+    rescue Reactor::Cancelled => error
+      ended = @frames[error]
+      between = frame.around.take_while { |each| !each.equal?(ended) }
+      raise if ended.nil? || between.any? { |each| each.kind == :group }
+
+      swallow(error)
+      cancel_group(frame, ended.node) if ended.kind == :group
+    end
+
+    def error(_frame)
+      case @random.rand(6)
+      when 0 then raise made(Own.new("step"))
+      when 1 then raise made(Grave.new("step")) if chance?(3)
+      end
+    end
+
+    def remaining(frame)
+      time = frame.inherited&.time
+      expected = time && [time - now, 0.0].max
+      exact = @exact && !frame.inherited&.vague
+      violated "#{Reactor.remaining.inspect} s remain instead of #{expected.inspect}" if exact && Reactor.remaining != expected
+    end
+
+    def move(frame)
+      moved = frame.chain.select(&:deadline).sample(random: @random) or return
+      seconds = span
+      moved.move(seconds, now)
+      moved.deadline.move(seconds)
+    end
+
+    # --- deadlines and shields -----------------------------------------------------------------------------------
+
+    def deadline(frame)
+      inner = Frame.new(:deadline, frame)
+      raises = !chance?(3)
+      seconds = span
+      limit(inner, seconds)
+      left = nil
       begin
-        Reactor.group(limit: node.limit, timeout: node.timeout) { |group| body(node, group, depth, outer) }
+        value = Reactor.deadline(seconds, raises: raises) do |given|
+          inner.deadline = given
+          enter(inner, Reactor::Scope.innermost) { steps(inner); inner }
+        rescue Exception => left # rubocop:disable Lint/RescueException
+          raise
+        end
+      rescue Exception => error # rubocop:disable Lint/RescueException
+        nil
+      end
+      check_deadline(inner, raises, left, error, value)
+      return if error.nil?
+      raise error unless error.is_a?(Reactor::DeadlineExceeded) && !chance?(3)
+
+      swallow(error)
+    end
+
+    # In real time, which of two deadlines is earlier may be a matter of microseconds.
+    def limit(frame, seconds)
+      frame.limit(seconds, now)
+      frame.vague ||= !@exact && !frame.outer.inherited.nil?
+    end
+
+    def enter(frame, scope)
+      @frames[frame.token = scope.cancelled] = frame
+      frame.run { yield frame }
+    end
+
+    def check_deadline(frame, raises, left, error, value)
+      if left.equal?(frame.token) && left
+        frame.flying = false
+        made(error) if error
+        fits = raises ? error.is_a?(Reactor::DeadlineExceeded) && error.equal?(left.reason) : error.nil? && value.nil?
+        @shared[made(error)] = true if error && frame.bound
+      else
+        fits = error.equal?(left) && (left || value.equal?(frame))
+      end
+      violated "a deadline (raises: #{raises}) that #{left.inspect} has left: #{error.inspect}, #{value.inspect}" unless fits
+    end
+
+    def shield(frame)
+      inner = Frame.new(:shield, frame)
+      ending = held(frame, inner)
+      left = nil
+      begin
+        value = Reactor.shield do
+          ending.each { |each| violated "a shield begins in a #{each.kind} that has ended" unless each.told }
+          inner.run { steps(inner); inner }
+        rescue Exception => left # rubocop:disable Lint/RescueException
+          raise
+        end
+      rescue Exception => error # rubocop:disable Lint/RescueException
+        arrived(frame, error) unless left
+        violated "a shield that #{left.inspect} has left: #{error.inspect}" if left && !error.equal?(left)
+        raise
+      end
+      violated "the value of a shield" unless value.equal?(inner)
+      held(frame, inner).each { |each| violated "the end of a #{each.kind} does not come after the shield" }
+    end
+
+    # @return [Array<Frame>] those whose end the shield would delay, or has delayed
+    def held(frame, shield)
+      frame.exposed.select do |each|
+        each.kind != :timeout && each.fiber.equal?(shield.fiber) && each.ending?(now) && (@exact || each.asked)
+      end
+    end
+
+    # --- groups --------------------------------------------------------------------------------------------------
+
+    # A group whose end is checked. The outermost one has a time limit, because tasks may wait forever.
+    def grow(frame)
+      outermost = frame.kind == :root
+      node = Node.new([nil, nil, 1, 2, 5].sample(random: @random), outermost ? 12 * TICK : [nil, nil, span].sample(random: @random))
+      inner = node.frame = Frame.new(:group, frame, node: node)
+      inner.due = node.timeout && (now + node.timeout)
+      left = start = nil
+      begin
+        value = Reactor.group(limit: node.limit, timeout: node.timeout) do |group|
+          node.group = group
+          enter(inner, group.scope) { body(inner) }
+        rescue Exception => left # rubocop:disable Lint/RescueException
+          raise
+        ensure
+          start = now
+        end
       rescue Exception => error # rubocop:disable Lint/RescueException
         nil
       ensure
         @nodes.delete(node)
-        check_end(node)
       end
-      check(node, error)
-      @log << (error ? error.class : :ended)
+      came(frame, node, left, error)
+      check_time(frame, start || now) unless error # it has waited for its tasks in a clause
+      check_group(node, left, error, value)
       return if error.nil?
-      raise error if outer.nil? || @random.rand(3).zero? || !error.is_a?(StandardError)
+      raise error if outermost || error.is_a?(Reactor::Cancelled) || !error.is_a?(StandardError) || chance?(3)
 
-      outer.swallowed = true
+      swallow(error)
     end
 
-    def body(node, group, depth, outer)
-      node.group = group
+    def body(frame)
+      node = frame.node
       @nodes << node
-      @random.rand(1..5).times { @random.rand(4).zero? ? step(node, depth, outer) : start(node, depth) }
-      group.first { |value| value > 1 } if @random.rand(8).zero?
-      raise Own, "block" if @random.rand(10).zero?
+      @random.rand(1..4).times { chance?(3) ? steps(frame, 1) : start(frame) }
+      steps(frame, 1) && attend(frame) { node.group.wait } if chance?(2)
+      node.waits = true
+      node.close(:left, now) if node.live.zero?
+      frame
     rescue Exception => error # rubocop:disable Lint/RescueException
-      node.saw(error) unless error.is_a?(INTERRUPTION) && error.equal?(group.instance_variable_get(:@scope).stop)
+      if error.equal?(frame.token)
+        node.close(error.reason, now)
+      else
+        node.closed || node.frame.asked ||= Asked.new([], now)
+        node.saw(error, now)
+      end
       raise
+    ensure
+      frame.flying = false
     end
 
-    def start(node, depth)
-      seen = Seen.new
-      seen.transient = @random.rand(6).zero?
-      seen.task = node.group.async(node, seen, depth, transient: seen.transient) { |*given| work(*given) }
+    def start(frame)
+      node = frame.node or return
+      return if node.limit && !(frame.equal?(node.frame) || frame.may_hang?)
+
+      seen = Seen.new(frame, transient: chance?(6))
       node.seen << seen
+      unless_closed(frame) { attend(frame) { seen.task = node.group.async(transient: seen.transient) { work(node, seen) } } }
+    end
+
+    # Tasks whose errors do not fail the group, or the first of which ends the others.
+    def many(frame)
+      node = frame.node
+      return unless node && frame.may_hang? && (node.limit.nil? || frame.equal?(node.frame))
+
+      case @random.rand(3)
+      when 0 then settle(frame, node)
+      when 1 then any(frame, node)
+      when 2 then first(frame, node)
+      end
+    end
+
+    def settle(frame, node)
+      seconds = chance?(2) ? span : nil
+      finish = seconds && (now + seconds)
+      seens = Array.new(2) { Seen.new(frame, kept: true, finish: finish) }
+      node.seen.concat(seens)
+      tasks = unless_closed(frame) { attend(frame) { node.group.settle(seens, timeout: seconds) { |seen| work(node, seen) } } } or return
+      tasks.zip(seens) do |task, seen|
+        violated "a settled task is #{task.state} with #{task.error.inspect}" unless task.state == seen.outcome && task.error.equal?(seen.error)
+      end
+    end
+
+    def any(frame, node)
+      node.reasons.push(:lost, :left)
+      seens = Array.new(2) { Seen.new(frame, kept: true) }
+      node.seen.concat(seens)
+      unless_closed(frame) { attend(frame) { node.group.any(seens) { |seen| work(node, seen) } } }
+    rescue Own, FromOutside, Expired, Reactor::DeadlineExceeded => error
+      raise unless seens.any? { |seen| error.equal?(seen.error) }
+
+      swallow(error)
+    end
+
+    def first(frame, node)
+      return unless frame.equal?(node.frame)
+
+      node.reasons << :lost
+      unless_closed(frame) { attend(frame) { node.group.first { |value| value > 1 } } }
+    end
+
+    def unless_closed(frame)
+      yield
+    rescue RuntimeError => error
+      raise unless error.message == "this group has ended"
+
+      check_left(frame, frame.node.frame)
     end
 
     # Nothing waits in the outermost clauses, so errors reach the group in the order in which they are seen here.
-    def work(node, seen, depth)
-      seen.fiber = Fiber.current
+    def work(node, seen)
+      frame = seen.frame = Frame.new(:task, node.frame, seen: seen, starter: seen.starter)
+      scope = Reactor::Scope.innermost
+      frame.asked = Asked.new(node.reasons, now) if node.closed
       node.live += 1 unless seen.transient
       violated "#{node.live} tasks with a limit of #{node.limit}" if node.limit && node.live > node.limit
-      value = steps(node, seen, depth)
+      value = enter(frame, seen.finish ? scope.outer : scope) { seen.finish ? in_time(frame, scope) : in_task(frame) }
       seen.outcome = :completed
       value
     rescue Exception => error # rubocop:disable Lint/RescueException
-      seen.outcome = :failed
-      node.saw(seen.error = error)
+      frame.flying = false if error.equal?(frame.token)
+      failed(node, seen, error)
       raise
     ensure
-      seen.outcome ||= :cancelled
       node.live -= 1 unless seen.transient
     end
 
-    def steps(node, seen, depth)
-      @random.rand(1..3).times { step(node, depth, seen) }
-      raise Own, "task" if @random.rand(8).zero?
+    def in_time(frame, scope)
+      inner = Frame.new(:deadline, frame)
+      limit(inner, frame.seen.finish - now)
+      enter(inner, scope) { in_task(inner) }
+    rescue Reactor::Cancelled => error
+      raise unless error.equal?(inner.token)
 
+      inner.flying = false
+      raise made(error.reason) # as the library does
+    end
+
+    def in_task(frame)
+      steps(frame)
       @random.rand(4)
-    rescue Expired
-      seen.swallowed = true
-      0
     ensure
-      clean(seen)
+      clause(frame) { |inner| clean(inner) }
     end
 
-    # Waits that end by themselves. Only an exception from outside may cut them short.
-    def clean(seen)
+    def failed(node, seen, error)
+      return seen.outcome = :cancelled if error.equal?(seen.frame.token)
+
+      seen.outcome = :failed
+      seen.error = error
+      violated "a task fails by #{error.inspect}" if error.is_a?(Reactor::Cancelled)
+      seen.kept && error.is_a?(StandardError) ? fate(error, :kept) : node.saw(error, now)
+    end
+
+    def clean(frame)
       case @random.rand(6)
-      when 0 then sleep span
-      when 1 then Reactor.group { |group| 2.times { |i| group.async { sleep span; i } }; violated "a cut ensure clause" unless group.results == [0, 1] }
-      when 2 then Enumerator.new { |yielder| sleep span; yielder << 1 }.next
-      when 3 then raise Own, "ensure" if @random.rand(3).zero?
+      when 0, 1 then pause(frame)
+      when 2 then shield(frame)
+      when 3 then deadline(frame)
+      when 4 then raise made(Own.new("ensure")) if chance?(3)
       end
-      seen.swallowed = true
     end
 
-    def step(node, depth, seen)
-      case @random.rand(13)
-      when 0, 1 then sleep span
-      when 2 then seen.nil? || seen.swallowed ? sleep(span) : sleep
-      when 3 then Thread::Queue.new.pop(timeout: seen.nil? || seen.swallowed ? span : nil)
-      when 4 then lock
-      when 5 then Enumerator.new { |yielder| sleep span; yielder << 1 }.next
-      when 6 then Timeout.timeout(span, Expired) { sleep span }
-      when 7 then depth < 2 && node.group && start(node, depth + 1)
-      when 8 then node.seen.sample(random: @random)&.task&.cancel(:sibling)
-      when 9 then depth < 3 && grow(depth + 1, seen || Seen.new)
-      when 10 then depth < 3 && Enumerator.new { |yielder| yielder << grow(depth + 1, seen || Seen.new) }.next
-      when 11 then shielded if seen&.fiber.equal?(Fiber.current) # in an Enumerator, what comes for the task goes on
-      when 12 then depth < 3 && Reactor.deadline(span) { grow(depth + 1, seen || Seen.new) }
-      end
-    rescue Reactor::DeadlineExceeded
-      seen.swallowed = true if seen
-    rescue RuntimeError => error
-      raise unless error.message == "this group has ended" # a task that started one
+    # --- cancellations -------------------------------------------------------------------------------------------
+
+    def cancel(frame)
+      node = frame.node or return
+      return if chance?(2)
+
+      chance?(4) ? cancel_group(frame, node) : cancel_task(frame, node.seen.sample(random: @random))
     end
 
-    # Only what is raised in the fiber itself may cut it short.
-    def shielded
-      begun = false
-      Reactor.shield do
-        begun = true
-        @random.rand(2).zero? ? sleep(span) : Reactor.group { |group| group.map([1, 2]) { sleep span } }
-        begun = false
-      end
-    rescue FromOutside
-      begun = false
-      raise
+    def cancel_task(frame, seen)
+      return unless seen&.task
+
+      reason = Object.new
+      before = seen.frame&.asked
+      seen.frame.asked = Asked.new([reason], now) if seen.runs?
+      called = attend(frame) { seen.task.cancel(reason) }
+      seen.explicit = reason if called
+      check_left(frame, seen.frame) if called
     ensure
-      violated "a cut shield" if begun
+      seen.explicit = reason if reason && seen.task.reason.equal?(reason)
+      seen.frame.asked = before if reason && !seen.explicit.equal?(reason)
     end
 
-    def lock
-      @mutex.synchronize do
-        violated "two fibers hold one mutex" unless (@holders += 1) == 1
-        sleep span
-      ensure
-        @holders -= 1
+    def cancel_group(frame, node)
+      reason = Object.new
+      node.reasons << reason
+      own = frame.seen.frame if frame.seen && node.seen.include?(frame.seen) && frame.seen.frame.asked.nil?
+      node.cancel(now)
+      attend(frame) { node.group.cancel(reason) }
+      check_left(frame, own)
+    end
+
+    # Who has ended a block around its own code does not go on.
+    def check_left(frame, ended)
+      goes_on = ended&.asked && ended.ending?(now) && ended.fiber.equal?(Fiber.current) && frame.exposed.include?(ended)
+      violated "a call that ends the #{ended.kind} around it returns" if goes_on && !ended.node.waits
+    end
+
+    # Cancels tasks and groups, and raises in fibers.
+    def disturb
+      outside = Frame.new(:root, nil)
+      until @over
+        attend(outside) { sleep span + TICK }
+        node = @nodes.sample(random: @random) or next
+        seen = node.seen.sample(random: @random)
+        case @random.rand(6)
+        when 0 then cancel_task(outside, seen)
+        when 1 then cancel_group(outside, node)
+        when 2 then raise_in(seen.fiber) if seen&.runs?
+        when 3 then interrupt(seen.fiber) if seen&.runs?
+        end
       end
     end
 
-    def check_end(node)
-      violated "#{node.live} tasks outlive their group" unless node.live.zero?
-      states = node.seen.to_h { |seen| [seen.task&.state, seen.outcome] }.reject { |state, outcome| state.nil? || state == outcome }
-      violated "states #{states}" unless states.empty?
-      vague = node.seen.select { |seen| seen.task&.state == :cancelled && seen.task.reason.nil? }
-      violated "#{vague.size} tasks cancelled without a reason" unless vague.empty?
-      violated "size #{node.group.size}" if node.group && !node.group.size.zero?
+    def raise_in(fiber)
+      fiber.raise(made(FromOutside.new("raise", fiber)))
     end
 
-    # The first error, or the one that came from outside while the tasks ended.
-    def check(node, error)
-      first = node.errors.first
-      case error
-      when nil then violated "#{first.inspect} is lost" if first
-      when first then violated "another error" unless error.equal?(first)
-      when FromOutside, Expired then nil
-      when Timeout::Error then violated "a timeout instead of #{first.inspect} of #{node.timeout.inspect}" if first || node.timeout.nil?
-      when INTERRUPTION then nil # of an outer group, whose block this is
-      when RuntimeError then violated "#{error.inspect} instead of #{first.inspect}" unless error.message.empty? # the VM kills an Enumerator by such an error
-      else violated "#{error.inspect} instead of #{first.inspect}"
+    def interrupt(fiber)
+      error = FromOutside.new("interrupt", fiber)
+      made(error) if Fiber.scheduler.fiber_interrupt(fiber, error)
+    end
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    # What was raised in the fiber while the group waited, after its block: the group raises some of it.
+    def came(frame, node, left, error)
+      late = !error.equal?(left) && [FromOutside, Expired, Reactor::Cancelled].any? { |kind| error.is_a?(kind) }
+      frame.around.each { |each| each.vague ||= each.ending?(now) && !each.equal?(frame_of(error)) } if late # it may have replaced theirs
+      causes = Enumerator.produce(error, &:cause).take_while(&:itself) if error
+      [*node.group.errors, *causes].each do |each|
+        next if frame_of(each) && !frame.around.include?(frame_of(each)) # Ruby 4.0 may take a cause from another fiber
+
+        arrived(frame, each) unless each.equal?(left) || node.errors.any? { |known| known.equal?(each) } || frame_of(each)&.told
+        next if each.equal?(error)
+
+        frame_of(each)&.flying = false
+        fate(each, :replaced) if @fates[each]&.empty?
       end
+      replaced(frame, error) if error && !error.equal?(left)
+    end
+
+    def check_group(node, left, error, value)
+      made(error) if error && !error.is_a?(Reactor::Cancelled)
+      check_error(node, left, error, value)
+      check_reports(node, error)
+      check_tasks(node, error)
+    end
+
+    # A group raises its first error, or what came while its tasks ended.
+    def check_error(node, left, error, value)
+      token = node.frame.token
+      return violated "a group raises its own cancellation" if error && error.equal?(token)
+      return violated "#{node.error.inspect} is lost" if error.nil? && node.error
+      return violated "a group without errors: #{value.inspect}" if error.nil? && (left || !value.equal?(node.frame))
+      return if error.nil? || error.equal?(node.error)
+      return if left.nil? && error.is_a?(Reactor::DeadlineExceeded) && node.error.nil? && node.frame.elapsed?(now)
+      return if left.equal?(token) && node.error.nil? && error.equal?(token.reason) && error.is_a?(Reactor::DeadlineExceeded)
+      return if [FromOutside, Expired, Reactor::Cancelled].any? { |kind| error.is_a?(kind) } && node.errors.none? { |each| each.equal?(error) }
+
+      violated "a group raises #{error.inspect}, not #{node.error.inspect}"
+    end
+
+    # Each other error is reported, but one that the block around this one raises.
+    def check_reports(node, error)
+      told = error.is_a?(Reactor::Cancelled) ? error.reason : error
+      node.errors.each do |each|
+        next if each.is_a?(Reactor::Cancelled)
+
+        reported = @fates[each].count(:reported)
+        expected = each.equal?(told) ? 0 : 1
+        violated "#{each.inspect} is reported #{reported} times, not #{expected}" unless reported == expected
+      end
+    end
+
+    def check_tasks(node, error)
+      violated "#{node.live} tasks outlive their group" if node.seen.any?(&:runs?)
+      violated "size #{node.group.size}" unless node.group.size.zero?
+      node.reasons.push(:left, error.is_a?(Reactor::Cancelled) ? error.reason : error)
+      node.seen.each do |seen|
+        task = seen.task or next
+        violated "a task is #{task.state}, not #{seen.outcome}" unless task.state == seen.outcome
+        next unless task.state == :cancelled
+
+        fits = seen.explicit ? task.reason.equal?(seen.explicit) : node.why?(task.reason) || (node.waits && while_it_waited?(node, task.reason))
+        violated "a task was cancelled for #{task.reason.inspect}" unless fits
+        violated "a task's two reasons" unless task.reason.equal?(seen.frame&.token&.reason)
+      end
+    end
+
+    # What comes while a group waits after its block, the block does not see.
+    def while_it_waited?(node, reason)
+      told = node.frame.around.select(&:told).map { |frame| frame.token&.reason }
+      (node.group.errors + told).any? { |each| each.equal?(reason) } || (reason.is_a?(Reactor::DeadlineExceeded) && node.frame.elapsed?(now))
+    end
+
+    def check_frames
+      @frames.each_value { |frame| violated "a #{frame.kind} has ended #{frame.ends} times" unless frame.ends == 1 }
     end
   end
 end

@@ -217,6 +217,38 @@ class TestDeadline < ReactorTest
     end
   end
 
+  def test_moved_in_a_shield_it_ends_the_block_after_the_shield
+    virtual do |clock|
+      log = []
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(5) { |deadline| Reactor.shield { deadline.move(1); sleep 3; log << clock.elapsed } } }
+      assert_equal [3.0], log
+    end
+  end
+
+  def test_one_in_an_ensure_clause_of_a_block_that_has_elapsed_has_its_own_limit
+    virtual do |clock|
+      log = []
+      assert_raises(Reactor::DeadlineExceeded) do
+        Reactor.deadline(1) do
+          sleep
+        ensure
+          assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(1) { sleep 9 } }
+          log << clock.elapsed
+        end
+      end
+      assert_equal [2.0], log
+    end
+  end
+
+  def test_without_raises_an_inherited_deadline_raises_nothing_in_another_fiber
+    virtual do |clock|
+      log = []
+      Reactor.deadline(2) { Fiber.schedule { log << Reactor.deadline(5, raises: false) { sleep } << clock.elapsed }; sleep 1.5 }
+      Reactor.deadline(2) { Enumerator.new { |yielder| yielder << Reactor.deadline(1, raises: false) { sleep } }.next }.then { |value| log << value }
+      assert_equal [nil, 2.0, nil], log
+    end
+  end
+
   def test_wrong_arguments
     assert_raises(ArgumentError) { Reactor.deadline(1) }
     ["1", [], Object.new].each { |wrong| assert_match(/seconds/, assert_raises(TypeError) { Reactor.deadline(wrong) { flunk } }.message) }

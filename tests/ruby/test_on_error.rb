@@ -66,8 +66,10 @@ class TestOnError < ReactorTest
     given = errors_of do
       Fiber[:request] = 10
       Reactor.group do |group|
-        group.async { sleep 0; raise IndexError, "first" }
+        all_begun = Thread::Queue.new
+        group.async { all_begun.pop; raise IndexError, "first" }
         2.times { |number| group.async { begin sleep ensure raise KeyError, number.to_s end } }
+        all_begun << true
       end
     rescue IndexError => raised
       nil
@@ -164,7 +166,7 @@ class TestOnError < ReactorTest
     assert_equal [:value, %w[0 1]], [value, log.sort]
   end
 
-  { "the fiber is cancelled" => "Fiber.scheduler.cancel_fiber(fiber)", "the fiber is killed" => "fiber.kill",
+  { "the fiber is cancelled" => "Fiber.scheduler.cancel_fiber(fiber, nil)", "the fiber is killed" => "fiber.kill",
     "the scheduler is cancelled" => "interrupt = true", "the thread is killed" => "kill = true" }.each do |what, code|
     define_method("test_an_error_is_not_lost_if_#{what.tr(" ", "_")}_while_on_error_waits") do
       child = run_child(<<~RUBY)

@@ -8,7 +8,8 @@ class TestPublicSurface < ReactorTest
 
   CONSTANTS = %i[
     Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
-    Group DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace NativeScheduler VERSION
+    Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace NativeScheduler
+    VERSION
   ].freeze
 
   # A fresh process, because the tests make internal constants public.

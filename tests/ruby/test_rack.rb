@@ -357,6 +357,25 @@ class TestRack < ReactorTest
     assert_equal "", words.string
   end
 
+  def test_a_request_that_is_cancelled_at_the_end_of_a_stop_is_no_error_of_the_application
+    begun = Thread::Queue.new
+    seen = nil
+    app = lambda do |_|
+      begun << true
+      sleep
+    rescue Exception => seen # rubocop:disable Lint/RescueException
+      raise
+    end
+    words = serve(app) do |port, server|
+      TCPSocket.open("127.0.0.1", port) do |client|
+        client.write(get)
+        begun.pop
+        server.stop(0)
+      end
+    end
+    assert_equal [Reactor::Cancelled, :stopped, ""], [seen.class, seen.reason, words]
+  end
+
   # What follows a bad chunk must not become a request, whatever the application does with the error.
   def test_after_a_bad_body_the_connection_ends
     serve(->(env) { (env["rack.input"].read rescue "rescued").then { |body| [200, { "content-length" => body.bytesize.to_s }, [body]] } }) do |port|

@@ -228,8 +228,9 @@ class TestServer < ReactorTest
     answer = lambda do |socket|
       come << socket.gets
       Thread::Queue.new.pop
-    rescue Exception => error # rubocop:disable Lint/RescueException -- there must be none
-      log << error
+    rescue Exception => error # rubocop:disable Lint/RescueException -- as a transaction does
+      log << [error.class, error.reason]
+      raise
     ensure
       log << :ensured
     end
@@ -243,7 +244,7 @@ class TestServer < ReactorTest
         assert eventually { server.inspect.include?("stopped") }
         assert_equal [1, 1, 1, nil], [server.stop(0), first.pop, server.stop, (client.gets rescue nil)]
         assert eventually { scheduler.live == 1 }, scheduler.dump
-        assert_equal [[:ensured], 0], [log, server.connections]
+        assert_equal [[[Reactor::Cancelled, :stopped], :ensured], 0], [log, server.connections]
       end
     end
   end

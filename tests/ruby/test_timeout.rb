@@ -128,6 +128,35 @@ class TestTimeout < ReactorTest
     end
   end
 
+  # In the ensure clause of an Enumerator that both surround.
+  def test_of_two_timeouts_that_are_due_at_once_around_an_enumerator_both_are_raised
+    log = []
+    run_plain do
+      Reactor::Testing.virtual_time do
+        waits = Enumerator.new do |yielder|
+          3.times { sleep 2; log << :slept } rescue log << $!.message
+          begin; sleep 2; log << :slept; rescue Timeout::Error, Own; log << $!.message; end
+          yielder << 1
+        end
+        Timeout.timeout(1, Own, "outer") { Timeout.timeout(1, Own, "inner") { waits.next } }
+      end
+    end
+    assert_equal %w[outer inner], log
+  end
+
+  # The limit elapses in a turn that another fiber makes while the middle Enumerator starts that fiber.
+  def test_a_timeout_in_an_enumerator_that_resumes_another_one_is_raised_there
+    log = []
+    run_plain do
+      Reactor::Testing.virtual_time do
+        inner = Enumerator.new { |yielder| (sleep 2; log << :slept) rescue log << $!.message; yielder << 1 }
+        outer = Enumerator.new { |yielder| yielder << Timeout.timeout(1e-9, Own, "middle") { Fiber.schedule { 3.times { Fiber.scheduler.yield }; sleep 1 }; inner.next } }
+        outer.next
+      end
+    end
+    assert_equal %w[middle], log
+  end
+
   # In plain Ruby it may be raised at any instruction before the block has ended.
   def test_a_timeout_that_is_due_with_an_outer_one_is_not_raised_if_its_block_waits_no_more
     log = []

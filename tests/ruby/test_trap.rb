@@ -311,7 +311,7 @@ class TestTrap < ReactorTest
       "Timeout.timeout(60, IOError) { Timeout.timeout(0.3, IndexError) { sleep } }" => "IndexError",
       "sleep 0.2; Timeout.timeout(0.001, IOError) { sleep }" => "IOError",
       "sleep 0.2; begin; Timeout.timeout(0.1, IOError) { sleep }; rescue IOError; Timeout.timeout(0.1, IndexError) { sleep }; end" => "IndexError",
-      "Reactor.group(timeout: 0.3) { sleep }" => "Timeout::Error"
+      "Reactor.group(timeout: 0.3) { sleep }" => "Reactor::DeadlineExceeded"
     )
   end
 

@@ -105,7 +105,7 @@ module Simulations
         listener = TCPServer.new("127.0.0.1", 0)
         serving = Fiber.schedule { echo.call(listener) }
         exchange.call(TCPSocket.new("127.0.0.1", listener.addr[1]))
-        Fiber.scheduler.cancel_fiber(serving)
+        Fiber.scheduler.cancel_fiber(serving, nil)
       end
     end / MESSAGES
   end

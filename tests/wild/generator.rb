@@ -73,7 +73,7 @@ module Wild
       ["on_ready", %w[io events], 4, :block], ["on_ready", %w[io watching], 4, :block], ["offload", [], 1, :block],
       ["wait_any", %w[ios masks duration], 4], ["prepare_close", %w[io], 3], ["prepare_half_close", %w[io any], 3],
       ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
-      ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2],
+      ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2], ["cancel_fiber", %w[fiber class], 2], ["cancelled?", %w[fiber], 1],
       ["lookup", %w[host string number number number number], 1],
       ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
@@ -82,7 +82,7 @@ module Wild
       ["push_when_unused", %w[io any], 2], ["prefetch", %w[io number number number], 2], ["sync_by_driver", %w[io any], 2]
     ].freeze
     # On a scheduler of its own, because it is over afterwards.
-    LAST = [["close", []], ["run", []], ["drain", []], ["cancel", []], ["shutdown", []], ["scheduler_close", []]].freeze
+    LAST = [["close", []], ["run", []], ["drain", []], ["cancel", []], ["cancel", %w[any]], ["shutdown", []], ["scheduler_close", []]].freeze
     POLLER = [
       ["wait", %w[io events], 3], ["finish", %w[number events], 2], ["poll", %w[zero], 2], ["wake", [], 1], ["close_descriptor", %w[descriptor], 1],
       ["read", %w[io buffer number number], 4], ["write", %w[io buffer number number], 4], ["stats", [], 1], ["backend", [], 1], ["close", [], 1],

@@ -135,7 +135,7 @@ module Wild
     found.group_by { |what, _| what.sub(/ by .*/, "") }.each do |what, same|
       number = same.first.last
       puts "#{what}: #{same.size} calls, the first is #{number}",
-           "  require \"reactor\"\n  require \"./tests/wild/world\"\n  Wild.call(<<~'CALL')\n#{generator.call(number).last.gsub(/^/, "    ")}\n  CALL", ""
+           "  require \"reactor\"\n  require \"./tests/wild/world\"\n  Wild.call(<<~'CALL')\n#{generator.call(number).gsub(/^/, "    ")}\n  CALL", ""
     end
     found.empty?
   end

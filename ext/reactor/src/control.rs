@@ -16,7 +16,7 @@ mod fiber_lifecycle;
 pub mod hook_scope;
 mod interrupted_code;
 mod park;
-mod pending;
+pub mod pending;
 pub mod scheduler;
 mod switch;
 mod thread_affinity;

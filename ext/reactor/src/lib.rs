@@ -127,12 +127,13 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("shuffled", method!(observe::shuffled, 0))?;
     class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
-    class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
+    class.define_method("cancel", method!(fiber_lifecycle::cancel, 1))?;
     class.define_method(
         "forbid_own_fibers",
         method!(fiber_lifecycle::forbid_own_fibers, 0),
     )?;
-    class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
+    class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 2))?;
+    class.define_method("cancelled?", method!(fiber_lifecycle::is_cancelled, 1))?;
     class.define_method("prepare_close", method!(closing::prepare_close, 1))?;
     class.define_method(
         "prepare_half_close",

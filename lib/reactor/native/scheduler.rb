@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../hooks_in_forked_child"
+require_relative "../scope"
 require_relative "../vm"
 
 module Reactor
@@ -122,9 +123,10 @@ module Reactor
   #   @raise [RuntimeError] the scheduler is closed
   #   @raise [ThreadError] the scheduler belongs to another thread
   #   @api private
-  # @!method cancel
-  #   Ends every watcher, and asks every live fiber to end. A fiber leaves where it waits, as if by throw, so ensure clauses run
-  #   and rescue clauses do not. The fibers end in {#drain}: it serves their ensure clauses, however long these wait.
+  # @!method cancel(reason)
+  #   Ends every watcher, and raises {Cancelled} in every live fiber, where it waits. The fibers end in {#drain}: it serves their
+  #   ensure clauses, however long these wait.
+  #   @param reason for {Cancelled#reason}
   #   @return [nil]
   #   @raise as #drain
   #   @api private
@@ -142,6 +144,8 @@ module Reactor
       BODY = Ractor.make_shareable(
         proc do |scheduler, block, arguments|
           arguments ? block.call(*arguments) : block.call
+        rescue Cancelled
+          nil
         rescue Exception => error # rubocop:disable Lint/RescueException -- the scheduler decides how to handle it
           nil
         ensure
@@ -176,6 +180,24 @@ module Reactor
 
     # Blocks the thread, because the fiber that happens to poll calls this: no other fiber may run meanwhile.
     def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }
+
+    # What a fiber raises that ends with the scheduler.
+    def cancellation(reason) = Cancelled.new(reason)
+
+    # Whether a fiber whose wait ends by this exception of a time limit or an interruption waits on: it is in an ensure or rescue clause
+    # that another {Cancelled} runs, and that one ends the block, too.
+    def spares_clause?(exception) = exception.is_a?(Cancelled) && exception.second_to?($!)
+
+    # Called when a fiber that has been cancelled with the scheduler waits again. If it is in an ensure or rescue clause, it is
+    # ending. Otherwise it has swallowed the cancellation.
+    #
+    # @param times [Integer] how often it has been cancelled
+    # @return [Cancelled, Symbol, nil] what it raises instead of waiting; a Symbol: it is killed; nil: it waits
+    def cancel_again(times, reason)
+      return if $!
+
+      times < 3 ? cancellation(reason) : :kill
+    end
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 

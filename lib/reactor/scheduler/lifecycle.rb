@@ -8,6 +8,11 @@ module Reactor
     UNINTERRUPTED = { Object => :never }.freeze
     private_constant :UNINTERRUPTED
 
+    # Ends the run because of its cause. It is not a StandardError, so the scheduler cancels all other fibers.
+    #
+    # @api private
+    Failure = Class.new(Exception)
+
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see {StallDetector};
     #   nil: no limit
@@ -101,10 +106,11 @@ module Reactor
     # Ends every watcher, and asks every live fiber to end; see {NativeScheduler#cancel}. Servers close their connections here,
     # because no new fibers will serve them.
     #
+    # @param reason for {Cancelled#reason}; by default, the error that ends the run
     # @return [nil]
     # @raise as NativeScheduler#cancel
     # @api private
-    def cancel
+    def cancel(reason = $!.is_a?(Failure) ? $!.cause : $!)
       @servers&.each_key(&:abandon) unless forked_child?
       super
     end
@@ -144,10 +150,11 @@ module Reactor
     #
     # @param error [StandardError, ScriptError]
     # @param fiber [Fiber, Watcher]
+    # @param by [Group, nil] in which the error came, if it ended no fiber
     # @return [Boolean] whether `on_error` has handled it; otherwise it has been reported, whatever `on_error` did
     # @raise [Exception] an error that stops the program, raised by `on_error`
     # @api private
-    def report_error(error, fiber = Fiber.current)
+    def report_error(error, fiber = Fiber.current, by: nil)
       taken = false
       @on_error&.call(error, fiber)
       taken = !@on_error.nil?
@@ -155,7 +162,7 @@ module Reactor
       report(@on_error, own, "raised an exception while handling an error")
       false
     ensure
-      report(fiber, error) unless taken
+      by ? report(by, error, "has another error") : report(fiber, error) unless taken
     end
 
     private

@@ -67,7 +67,7 @@ module Reactor
         def stop(scheduler)
           @up = false
           scheduler.watchers.each { |watcher| watcher.cancel if watcher.instance_variable_get(:@storage)&.value?(self) }
-          (fibers - [Fiber.current]).each { |fiber| scheduler.cancel_fiber(fiber) }
+          (fibers - [Fiber.current]).each { |fiber| scheduler.cancel_fiber(fiber, nil) }
         end
       end
 

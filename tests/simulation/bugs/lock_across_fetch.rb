@@ -17,7 +17,7 @@ Bugs.define("lock across a fetch") do |world, mended|
         lock.unlock unless mended
       end
       sleep 60
-      Fiber.scheduler.cancel_fiber(listening)
+      Fiber.scheduler.cancel_fiber(listening, nil)
     end
   end
 end

@@ -22,7 +22,7 @@ Bugs.define("two leaders") do |world, mended|
         leaders[term] << node if won > (mended ? nodes.size : answers.size + 1) / 2
       end
       sleep 10
-      Fiber.scheduler.cancel_fiber(listening)
+      Fiber.scheduler.cancel_fiber(listening, nil)
     end
   end
   world.at(rand(2.0..6.0)) { world.partition("one") }

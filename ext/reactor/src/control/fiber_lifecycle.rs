@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, wait::Pending};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         error::{self, fiber_error, into_exception},
-        fiber::{current_fiber, is_blocking, start_fiber},
+        fiber::{current_fiber, is_blocking, is_unborn, raise_in, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -100,51 +100,71 @@ impl HookScope<'_> {
                 return Ok(());
             }
             // Fibers started by `ensure` clauses are cancelled as well, just as the VM kills threads started by them.
-            let cancelled_have_ended = scheduler.state().cancelled_have_ended();
-            if cancelled_have_ended {
-                call_method(self.object.as_value(), "cancel", &[])?;
+            let again = scheduler.state().cancels_again();
+            if let Some(reason) = again.map(ObjectRef::value) {
+                call_method(self.object.as_value(), "cancel", &[reason])?;
                 continue;
             }
             scheduler.run_next(slot)?;
         }
     }
 
-    /// Ends every watcher and kills every fiber of the scheduler. Parked ones unwind when they next run. A fiber that
-    /// waits for a parked Enumerator is killed through the VM, which delivers the kill in the Enumerator.
-    pub fn cancel(&self) -> Result<(), Error> {
+    /// Ends every watcher and cancels every fiber of the scheduler, for this reason: parked ones raise
+    /// `Reactor::Cancelled` when they next run. In a fiber that waits for a parked Enumerator, the VM raises it in the
+    /// Enumerator.
+    pub fn cancel(&self, reason: Value) -> Result<(), Error> {
         let scheduler = self.scheduler;
         self.forbid_own_fibers()?;
         scheduler.cancel_watchers()?;
-        let scheduled = scheduler.state_mut().begin_cancel();
+        write_barrier(self.object, object_ref(reason));
+        let scheduled = scheduler.state_mut().begin_cancel(object_ref(reason));
         for target in scheduled {
-            self.kill(target)?;
+            let cancelled = call_method(self.object.as_value(), "cancellation", &[reason])?;
+            self.end(target, cancelled)?;
         }
         Ok(())
     }
 
-    /// Kills one of the scheduler's fibers, like [`HookScope::cancel`]. False if the fiber is not one of them, has
-    /// ended, or is already being killed.
-    pub fn cancel_fiber(&self, fiber: ObjectRef) -> Result<bool, Error> {
+    /// Raises an exception in one of the scheduler's fibers, whatever it waits for; kills it if `exception` is nil. False
+    /// if the fiber is not one of them, has ended, is being killed, or has been cancelled like this before.
+    pub fn cancel_fiber(&self, fiber: ObjectRef, exception: Value) -> Result<bool, Error> {
         let found = self.scheduler.state_mut().fibers.find(fiber);
-        let target = found.filter(|slot| self.scheduler.state().fibers[*slot].may_be_killed());
+        let target = found.filter(|slot| {
+            let record = &self.scheduler.state().fibers[*slot];
+            record.may_be_killed() && (exception.is_nil() || !record.is_cancelled())
+        });
         let Some(target) = target else {
             return Ok(false);
         };
-        self.kill(target)?;
+        self.end(target, exception)?;
         Ok(true)
     }
 
-    fn kill(&self, target: Slot) -> Result<(), Error> {
+    fn end(&self, target: Slot, exception: Value) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
-        let through_vm = scheduler.state_mut().kill(target);
-        if let Some(fiber) = through_vm.filter(|_| target != slot) {
+        let is_unborn = !exception.is_nil() && {
+            let fiber = scheduler.state().fibers[target].fiber();
+            is_unborn(fiber.value()) // it cannot raise
+        };
+        let pending = match exception.is_nil() || is_unborn {
+            true => Pending::Kill,
+            false => Pending::Late(object_ref(exception)),
+        };
+        write_barrier(self.object, object_ref(exception));
+        let through_vm = scheduler.state_mut().cancel(target, pending);
+        if target == slot {
+            scheduler.state_mut().fibers[slot].put_back(pending); // its next wait raises it
+        } else if let Some(fiber) = through_vm {
             let turn = scheduler.state_mut().fibers.begin_turn(slot);
             scheduler.state_mut().enqueue_first(slot);
-            let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+            let ended = match pending {
+                Pending::Kill => fiber.value().funcall::<_, _, Value>("kill", ()).map(drop),
+                _ => raise_in(fiber, exception),
+            };
             scheduler.on_resumed(slot);
-            let killed = scheduler.filter_repeated_kill(slot, killed.map(|_| ()));
+            let ended = scheduler.filter_repeated_kill(slot, ended);
             scheduler.state_mut().fibers.end_wait(turn);
-            killed?;
+            ended?;
         }
         Ok(())
     }

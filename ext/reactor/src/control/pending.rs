@@ -9,13 +9,42 @@ use reactor_scheduler::state::{
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        caller::closes_io,
-        error::{self, into_exception, ruby},
+        call::call_method,
+        caller::is_uninterruptible,
+        error::{self, into_exception, is_unwinding, ruby},
         fiber::{self, clear_kill, current_fiber, is_kill},
         object::{Object, object_ref, write_barrier},
-        thread::check_interrupts,
+        thread::{check_interrupts, current_scheduler},
     },
 };
+
+/// What reached a fiber that has to wait on, to be raised afterwards.
+pub enum Kept {
+    Error(Error),
+    Kill,
+}
+
+impl Kept {
+    /// `Err` for Thread#kill: the VM forgets it when other Ruby code runs.
+    pub fn new(error: Error) -> Result<Self, Error> {
+        if is_kill(&error) {
+            clear_kill();
+            return Ok(Self::Kill);
+        }
+        match is_unwinding(&error) {
+            true => Err(error),
+            false => Ok(Self::Error(error)),
+        }
+    }
+
+    /// The error to return in the current fiber.
+    pub fn raise(self, scope: &HookScope) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Kill => scope.scheduler.kill(scope.slot),
+        }
+    }
+}
 
 impl Scheduler {
     /// Raises the exception pending for the fiber, if any. Otherwise returns how its wait ended, if it has.
@@ -42,6 +71,7 @@ impl Scheduler {
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.finds_handler(slot) => self.poll_wait(slot),
+            WaitStatus::TimedOut if self.spares_clause(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
                 self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
@@ -55,22 +85,22 @@ impl Scheduler {
         }
     }
 
-    /// Whether the running fiber closes an IO, and must keep waiting until no other fiber or thread uses it. See
-    /// [`closes_io`].
+    /// Whether the running fiber must keep waiting: it closes an IO that another fiber or thread uses, or locks a mutex again. See
+    /// [`is_uninterruptible`].
     fn must_wait_on(&self, slot: Slot) -> bool {
-        self.state().fibers[slot].waits_for_unblock_only() && closes_io()
+        self.state().fibers[slot].waits_for_unblock_only() && is_uninterruptible()
     }
 
-    /// Handles an error that reached a fiber during the wait of a close: it is raised in the fiber's next wait that an
-    /// exception may end.
-    pub fn raise_after_close(scope: &HookScope, error: Error) -> Result<(), Error> {
-        let pending = if is_kill(&error) {
-            clear_kill();
-            Pending::Kill
-        } else {
-            let exception = object_ref(into_exception(error)?); // Thread#kill proceeds
-            write_barrier(scope.object, exception);
-            Pending::Raise(exception)
+    /// Keeps an error that reached a fiber during a wait that only its own completion may end: the fiber's next wait that
+    /// an exception may end raises it. Thread#kill cannot be kept, and is returned.
+    pub fn keep_for_next_wait(scope: &HookScope, error: Error) -> Result<(), Error> {
+        let pending = match Kept::new(error)? {
+            Kept::Kill => Pending::Kill,
+            Kept::Error(error) => {
+                let exception = object_ref(into_exception(error)?);
+                write_barrier(scope.object, exception);
+                Pending::Raise(exception)
+            }
         };
         scope.scheduler.state_mut().fibers[scope.slot].put_back(pending);
         Ok(())
@@ -80,9 +110,28 @@ impl Scheduler {
     pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
         let has_timed_out = self.state().fibers.has_timed_out(slot);
         if has_timed_out && !self.finds_handler(slot) {
-            return Some(WakeCause::Interrupted);
+            match self.spares_clause(slot) {
+                true => return self.poll_wake(slot),
+                false => return Some(WakeCause::Interrupted),
+            }
         }
         self.wake_cause(slot)
+    }
+
+    /// Whether the timeout due is the end of a block in which another ending runs a clause. Then it does not end this wait.
+    #[cold]
+    fn spares_clause(&self, slot: Slot) -> bool {
+        let exception = self.state().fibers.due_exception(slot);
+        let scheduler = current_scheduler().value();
+        let Some(exception) = exception.filter(|_| self.is_object(scheduler)) else {
+            return false;
+        };
+        let answer = call_method(scheduler, "spares_clause?", &[exception.value()]);
+        let spares = answer.is_ok_and(|answer| answer.to_bool());
+        if spares {
+            self.state_mut().fibers.spare_wait(slot);
+        }
+        spares
     }
 
     /// How the fiber's wait ended, if it has.
@@ -111,7 +160,7 @@ impl Scheduler {
     }
 
     /// Ends the current fiber: unwinds it, running its `ensure` blocks, and no rescue can stop it.
-    fn kill(&self, slot: Slot) -> Error {
+    pub fn kill(&self, slot: Slot) -> Error {
         self.state_mut().fibers[slot].mark_killed();
         fiber::kill(current_fiber())
     }

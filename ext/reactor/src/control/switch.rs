@@ -1,14 +1,16 @@
 //! Giving control to another fiber and getting it back.
 
-use magnus::Error;
-use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
+use magnus::{Error, Ruby, Symbol, prelude::*};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, wait::Pending};
 
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
+        call::call_method,
         error::is_fiber_error,
         fiber::{clear_kill, is_blocking, is_kill, is_unborn, switch_to_empty_fiber, transfer},
-        object::Object,
+        object::{Object, object_ref},
+        thread::current_scheduler,
     },
 };
 
@@ -76,6 +78,10 @@ impl Scheduler {
 
     #[cold]
     fn find_timeout_and_kill(&self, slot: Slot) -> Result<(), Error> {
+        let waits_again = self.state().waits_although_cancelled(slot);
+        if let Some((times, reason)) = waits_again {
+            self.cancel_again(slot, times, reason)?;
+        }
         let (has_timeout, may_be_killed) = {
             let state = self.state();
             (
@@ -90,6 +96,29 @@ impl Scheduler {
             true => self.find_kill(slot),
             false => Ok(()),
         }
+    }
+
+    /// The fiber has been cancelled and waits again. Unless it is ending, it has swallowed the cancellation, and this wait
+    /// raises another one.
+    fn cancel_again(&self, slot: Slot, times: u8, reason: ObjectRef) -> Result<(), Error> {
+        let scheduler = current_scheduler().value();
+        if !self.is_object(scheduler) {
+            return Ok(());
+        }
+        let times = Ruby::get_with(scheduler).integer_from_i64(times.into());
+        let arguments = [times.as_value(), reason.value()];
+        let answer = call_method(scheduler, "cancel_again", &arguments)?;
+        if answer.to_bool() {
+            let is_kill = Symbol::from_value(answer).is_some();
+            let pending = match is_kill {
+                true => Pending::Kill,
+                false => Pending::Raise(object_ref(answer)),
+            };
+            let record = &mut self.state_mut().fibers[slot];
+            record.count_cancel();
+            record.put_back(pending);
+        }
+        Ok(())
     }
 
     /// Checks whether the fiber was killed while it waited for another fiber, for example an Enumerator's. If so, the

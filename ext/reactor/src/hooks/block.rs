@@ -14,7 +14,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
-        caller::closes_io,
+        caller::is_uninterruptible,
         convert,
         fiber::current_fiber,
         method::{Receiver, wrong_number},
@@ -130,13 +130,13 @@ fn block_until(
     }
 }
 
-/// Handles an error that ended the wait. If the fiber is closing an IO, the error is raised later.
+/// Handles an error that ended the wait. If nothing may end it but an unblock, the error is raised later.
 #[cold]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
-    if duration.is_some() || !closes_io() {
+    if duration.is_some() || !is_uninterruptible() {
         return Err(error);
     }
-    Scheduler::raise_after_close(scope, error).map(|()| true)
+    Scheduler::keep_for_next_wait(scope, error).map(|()| true)
 }
 
 /// Like [`block_until`], for a forked child, where no fiber turns the reactor: checks at intervals whether an `unblock`

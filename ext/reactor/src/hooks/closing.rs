@@ -121,18 +121,11 @@ fn prepare_close_of(
 
 /// Raises IOError in these fibers, which wait for the IO with this number. Each creates its own exception when it runs.
 fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) {
+    let own = object_ref(ruby.qnil().as_value());
     for slot in users {
-        interrupt(this, slot, io_number, ruby.qnil().as_value());
+        this.state_mut().interrupt_use(slot, io_number, own);
     }
     this.wake_thread();
-}
-
-/// Raises the exception (nil: IOError) in a fiber that waits for readiness of an IO object (0: any). If the fiber does
-/// not wait for that, returns false and does nothing.
-fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
-    let exception = object_ref(exception);
-    write_barrier(this, exception);
-    this.state_mut().interrupt(slot, io_number, exception)
 }
 
 /// Parks until no worker uses the IO's descriptor. If the caller is on another thread, does not park, but returns
@@ -252,8 +245,8 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
     Scheduler::push_when_unused(this, number, queue)
 }
 
-/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness. Does nothing if the fiber no longer
-/// does.
+/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits, whatever for. Does nothing if the fiber does not, or
+/// no longer.
 ///
 /// From Ruby 4.1 on, the VM passes a proxy of the operation instead of the fiber (Bug #21918). The proxy knows whether the
 /// operation is still running, and is asked to raise at the next turn.
@@ -280,7 +273,8 @@ pub fn fiber_interrupt(
     }
     let is_interrupted = if is_fiber(fiber) {
         let slot = this.state_mut().fibers.find(object_ref(fiber));
-        slot.is_some_and(|slot| interrupt(this, slot, 0, exception))
+        write_barrier(this, object_ref(exception));
+        slot.is_some_and(|slot| this.state_mut().interrupt(slot, object_ref(exception)))
     } else {
         let pair = [object_ref(fiber), object_ref(exception)];
         for object in pair {

@@ -56,10 +56,10 @@ pub fn drain(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     scope.map_or(Ok(()), |scope| scope.drain())
 }
 
-/// `cancel`
-pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+/// `cancel(reason)`
+pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>, reason: Value) -> Result<(), Error> {
     let scope = HookScope::enter(ruby, &this)?;
-    scope.map_or(Ok(()), |scope| scope.cancel())
+    scope.map_or(Ok(()), |scope| scope.cancel(reason))
 }
 
 /// `forbid_own_fibers`: raises FiberError in a fiber created by `fiber`.
@@ -68,11 +68,25 @@ pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error>
     scope.map_or(Ok(()), |scope| scope.forbid_own_fibers())
 }
 
-/// `cancel_fiber(fiber)`: kills a fiber. Returns false if the hook `fiber` did not create it, or if it has ended or is
-/// already being killed.
-pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
+/// `cancel_fiber(fiber, exception)`: raises the exception where the fiber waits; nil kills it. Returns false if the hook
+/// `fiber` did not create it, or if it has ended or is being killed.
+pub fn cancel_fiber(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    fiber: Value,
+    exception: Value,
+) -> Result<bool, Error> {
     let scope = HookScope::enter(ruby, &this)?;
-    scope.map_or(Ok(false), |scope| scope.cancel_fiber(object_ref(fiber)))
+    scope.map_or(Ok(false), |scope| {
+        scope.cancel_fiber(object_ref(fiber), exception)
+    })
+}
+
+/// `cancelled?(fiber)`: whether `cancel` or `cancel_fiber` has ended it.
+pub fn is_cancelled(this: Obj<Scheduler>, fiber: Value) -> bool {
+    let mut state = this.state_mut();
+    let slot = state.fibers.find(object_ref(fiber));
+    slot.is_some_and(|slot| state.fibers[slot].is_cancelled())
 }
 
 /// `shutdown`: ends all watchers and releases the descriptors. Every later use raises. ThreadError in another thread,

@@ -72,7 +72,7 @@ pub fn interruptible(
 /// `interrupt(number)`: raises once, at the place where the block of [`interruptible`] waits, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_thread(ruby, this.as_value())? {
-        this.state_mut().expire_timeout(marked(number, 0));
+        this.state_mut().expire_timeout(marked(number, 0), true);
     }
     Ok(())
 }

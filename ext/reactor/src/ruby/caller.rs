@@ -91,6 +91,12 @@ pub const TIMED_OUT: [&str; 20] = [
 const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
 const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
 
+/// `Mutex#sleep`, and so `ConditionVariable#wait`, calls `block` to lock the mutex again, however its `kernel_sleep` ended.
+/// Without a scheduler nothing interrupts that (`mutex_lock_uninterruptible`). With one, an exception would leave the method
+/// without the lock: the critical section's clauses would run unlocked, and its unlock would raise ThreadError instead. If an
+/// exception ended the `kernel_sleep`, its frame is still there. All known Rubies; in 4.0 `Mutex#sleep` has no frame of its own in a `wait`.
+const LOCKING_AGAIN: [&str; 2] = ["sleep", "wait"];
+
 /// `rb_nogvl` passes the operations of these methods to `blocking_operation_wait` like any other, but a worker must not run
 /// them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
 pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
@@ -198,15 +204,31 @@ pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<C
     })
 }
 
-/// Whether the running hook, `block` or `kernel_sleep`, was called by an IO method that closes a descriptor. [`CLOSING`]
-/// says why an exception must not end that wait.
+/// Whether no exception may end the wait of the running hook, `block` or `kernel_sleep`: it was called by an IO method that
+/// closes a descriptor ([`CLOSING`]), or to lock a mutex again ([`LOCKING_AGAIN`]).
 #[cold]
-pub fn closes_io() -> bool {
+pub fn is_uninterruptible() -> bool {
     const WITH_OVERRIDES: usize = 4;
-    HOOKS_OF_CLOSE.iter().any(|hook| {
+    let closes = |hook: &&str| {
         let caller = caller_beyond::<WITH_OVERRIDES>(hook, &CLOSING);
         caller.is_some_and(|caller| caller.is_named)
-    })
+    };
+    HOOKS_OF_CLOSE.iter().any(closes) || locks_again()
+}
+
+fn locks_again() -> bool {
+    const WITH_OVERRIDES: usize = 6;
+    let frames = frames::<WITH_OVERRIDES>();
+    let is_block = frames
+        .first()
+        .is_some_and(|frame| frame.is_any_of(&["block"]));
+    let mut callers = frames
+        .iter()
+        .filter(|frame| !frame.is_any_of(&HOOKS_OF_CLOSE));
+    is_block
+        && callers
+            .next()
+            .is_some_and(|caller| caller.is_any_of(&LOCKING_AGAIN))
 }
 
 /// The code run by a frame of the current thread, and its line number.

@@ -13,12 +13,8 @@ use reactor::OperationId;
 use reactor_scheduler::system::{errno::Errno, kind::DescriptorKind};
 
 use crate::{
-    control::hook_scope::HookScope,
-    ruby::{
-        error::into_exception,
-        io_info::IoInfo,
-        object::{object_ref, write_barrier},
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
+    ruby::io_info::IoInfo,
     transfer::request::{Attempted, Direction, Transfer},
 };
 
@@ -28,8 +24,8 @@ const MAX_QUEUED: usize = 8 << 10;
 
 /// Sends the rest of the buffer if another fiber can share the system call. `None` if the caller must make it.
 ///
-/// If the fiber is interrupted meanwhile, the exception is raised here if nothing was sent. Otherwise the fiber's next
-/// wait raises it, because the caller must learn how much was sent.
+/// If the fiber is interrupted or killed meanwhile, that takes effect here if nothing was sent. Otherwise it does in the
+/// fiber's next wait, because the caller must learn how much was sent: it would send the bytes again.
 pub fn send(
     scope: &HookScope,
     io: &IoInfo,
@@ -70,20 +66,9 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
         // The send was withdrawn before the kernel saw it, because there is something to raise.
         (Ok(_), None) => scheduler.poll_wait(scope.slot).map(|_| None),
         (Err(error), Some(Ok(count))) if count > 0 => {
-            raise_later(scope, error)?;
+            Scheduler::keep_for_next_wait(scope, error)?;
             Ok(Some((Ok(count), size)))
         }
         (Err(error), _) => Err(error),
     }
-}
-
-/// Raises in the fiber's next wait the exception that another fiber raised in it (Fiber#raise).
-fn raise_later(scope: &HookScope, error: Error) -> Result<(), Error> {
-    let exception = object_ref(into_exception(error)?); // if it is being killed, nobody needs the result
-    write_barrier(scope.object, exception);
-    scope
-        .scheduler
-        .state_mut()
-        .raise_later(scope.slot, exception);
-    Ok(())
 }

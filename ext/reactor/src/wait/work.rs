@@ -10,11 +10,12 @@ use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass}
 use reactor_scheduler::{state::wait::WakeCause, system::errno::Errno};
 
 use crate::{
-    control::hook_scope::HookScope,
+    control::{hook_scope::HookScope, pending::Kept},
     ruby::{
         convert,
-        error::{io_timeout_error, is_unwinding, runtime_error, system_error},
+        error::{io_timeout_error, runtime_error, system_error},
         io_info::IoInfo,
+        thread::blocking_call,
     },
 };
 
@@ -133,20 +134,23 @@ fn wait_for_end<T: Send + 'static>(
         let is_elapsed = matches!(parked, Ok(WakeCause::Elapsed));
         if let Err(error) = parked {
             stop();
-            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            let is_unwinding = is_unwinding(&error);
-            raised = Some(error);
             // Cancelling drops the work, which is foreign code, so nothing is borrowed meanwhile.
             let job = scope.scheduler.state_mut().take_job::<T>(kept);
             let Some(mut job) = job else {
-                break Outcome::Dropped;
+                return Err(error);
+            };
+            let error = match Kept::new(error) {
+                Ok(error) => error,
+                Err(error) => {
+                    let ended = blocking_call(|| job.wait());
+                    drop(ended.unwrap_or_else(|| job.wait()));
+                    return Err(error);
+                }
             };
             if job.cancel() {
-                break Outcome::Dropped;
+                return Err(error.raise(scope));
             }
-            if is_unwinding {
-                break job.wait();
-            }
+            raised = Some(error);
             kept = scope.scheduler.state_mut().keep_job(job);
         }
         let mut state = scope.scheduler.state_mut();
@@ -159,13 +163,13 @@ fn wait_for_end<T: Send + 'static>(
         }
         if is_elapsed {
             stop();
-            raised = Some(io_timeout_error());
+            raised = Some(Kept::Error(io_timeout_error()));
         }
         state.wait_on_job::<T>(scope.slot, io_number, kept);
     };
     let job = scope.scheduler.state_mut().take_job::<T>(kept);
     drop(job);
-    raised.map_or(Ok(outcome), Err)
+    raised.map_or(Ok(outcome), |kept| Err(kept.raise(scope)))
 }
 
 /// Parks until the file operation has ended. Returns its outcome, without the data read. If the driver does not support
@@ -204,18 +208,26 @@ fn wait_for_operation(
                     operations.abandon(id);
                     return Err(error);
                 }
-                // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-                if is_unwinding(&error) {
-                    _ = operations.wait(id);
-                }
             }
-            raised = Some(error);
+            drop(state);
+            raised = match Kept::new(error) {
+                Ok(error) => Some(error),
+                Err(error) => {
+                    let mut state = scope.scheduler.state_mut();
+                    if let Some(operations) = state.operations() {
+                        operations.abandon(id);
+                    }
+                    return Err(error);
+                }
+            };
+            state = scope.scheduler.state_mut();
         }
         if !state.wait_on_operation(scope.slot, io_number, id) {
             let outcome = state.take_outcome(id);
             let outcome = outcome.map(|outcome| outcome.map_err(Errno::from));
             let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
-            return raised.map_or(Ok(outcome), Err);
+            drop(state);
+            return raised.map_or(Ok(outcome), |kept| Err(kept.raise(scope)));
         }
     }
 }

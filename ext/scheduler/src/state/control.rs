@@ -31,9 +31,9 @@ pub struct Control {
     pub fatal_error: Option<ObjectRef>,
     /// The root fiber is to run the thread's pending interrupts.
     pub has_interrupts_for_root: bool,
-    /// Whether fibers are being cancelled until none are left.
-    pub cancelling: bool,
-    /// The number of live fibers that the scheduler has killed.
+    /// Why fibers are being cancelled until none are left.
+    pub cancelling: Option<ObjectRef>,
+    /// The number of live fibers that the scheduler has cancelled.
     cancelled: usize,
     /// The first error that ended a fiber while others kept running. The root fiber raises it when all have ended.
     pub first_error: Option<ObjectRef>,
@@ -64,13 +64,14 @@ impl Control {
         self.cancelled -= usize::from(was_cancelled);
     }
 
-    /// Called when the scheduler kills a fiber, for the first time unless it `was_cancelled`.
+    /// Called when the scheduler cancels a fiber, for the first time unless it `was_cancelled`.
     pub fn count_cancelled(&mut self, was_cancelled: bool) {
         self.cancelled += usize::from(!was_cancelled);
     }
 
-    pub fn cancelled_have_ended(&self) -> bool {
-        self.cancelling && self.cancelled == 0
+    /// See [`State::cancels_again`](crate::state::State::cancels_again).
+    pub fn cancels_again(&self) -> Option<ObjectRef> {
+        self.cancelling.filter(|_| self.cancelled == 0)
     }
 
     pub fn has_pending_for_root(&self) -> bool {
@@ -101,7 +102,9 @@ impl Control {
     }
 
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
-        let errors = [self.fatal_error, self.first_error].into_iter().flatten();
+        let errors = [self.fatal_error, self.first_error, self.cancelling]
+            .into_iter()
+            .flatten();
         let raises = self.proxy_raises.iter().flatten().copied();
         errors.chain(raises).for_each(visit);
     }

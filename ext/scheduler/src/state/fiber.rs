@@ -24,17 +24,18 @@
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | parked for readiness or work | an exception is raised in it   | woken (interrupted)      | the raise is pending |
-//! | parked otherwise         | an exception is raised in it       | parked                   | - |
+//! | parked for a send        | an exception is raised in it       | parked                   | - |
+//! | parked otherwise         | an exception is raised in it       | woken (interrupted)      | the raise is pending |
 //! | running or woken         | an exception is raised in it       | unchanged                | - |
-//! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
-//! | woken                    | killed                             | woken                    | the kill is pending |
-//! | running, queued          | killed                             | running, queued          | the kill is pending |
+//! | parked                   | cancelled                          | woken (interrupted)      | the exception or kill is pending |
+//! | woken                    | cancelled                          | woken                    | the exception or kill is pending |
+//! | running, queued          | cancelled                          | running, queued          | the exception or kill is pending |
 //! | a kill or a late raise is pending | an exception is raised in it | as above              | both are pending, the exception comes first |
-//! | late raises are pending  | killed                             | as above                 | only the kill is pending |
+//! | late raises are pending  | cancelled                          | as above                 | only the exception or kill is pending |
 //! | running, not queued      | killed                             | running                  | the caller must use `Fiber#kill`, which the hooks do not see |
 //! | parked                   | a timeout expires                  | parked, queued           | raised when the fiber runs |
-//! | woken                    | a timeout expires                  | unchanged                | raised when the fiber runs, unless an unblock woke it |
+//! | woken (not interrupted)  | a timeout expires                  | unchanged                | raised in the next wait: an answer that came first beats it |
+//! | woken (not interrupted)  | a timeout is to end its block      | unchanged                | raised when the fiber runs, unless an unblock woke it |
 //! | running                  | a timeout expires                  | unchanged                | raised in the next wait |
 //!
 //! # When the fiber runs again
@@ -44,6 +45,7 @@
 //! | in a close that cannot be ended | a raise, put back           | waits                    | stays pending until a later wait raises it |
 //! | woken by an unblock      | anything                           | continues                | pending exceptions stay: it may have been handed a mutex, which it takes first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
+//! | woken before it expired  | an expired timeout                 | continues                | - |
 //! | any other                | an expired timeout                 | raises it                | - |
 //! | parked, timed out        | is left for later                  | continues (interrupted)  | - |
 //! | woken                    | nothing                            | continues                | - |
@@ -69,11 +71,13 @@ use reactor::Token;
 
 use crate::state::{
     object_ref::ObjectRef,
-    strand::{StrandEntry, Timeout},
+    strand::StrandEntry,
     wait::{FiberId, Pending, Purpose, Wait, WaitState, WakeCause},
 };
 
 pub use crate::state::wait::Slot;
+
+mod strand;
 
 #[derive(Debug)]
 pub struct FiberRecord {
@@ -101,8 +105,8 @@ pub struct FiberRecord {
     pub(super) is_scheduled: bool,
     /// The VM is killing it.
     pub(super) is_killed: bool,
-    /// The scheduler has killed it.
-    pub(super) is_cancelled: bool,
+    /// How often the scheduler has cancelled it.
+    pub(super) cancelled: u8,
     /// The VM raised an exception in a fiber that runs for this one.
     pub is_kill_suspected: bool,
     /// Known to run trap handlers. A fiber created in a trap handler never does.
@@ -138,7 +142,7 @@ impl FiberRecord {
             permit: false,
             is_scheduled,
             is_killed: false,
-            is_cancelled: false,
+            cancelled: 0,
             is_kill_suspected: false,
             runs_trap_handlers: false,
             active_hooks: 0,
@@ -232,6 +236,15 @@ impl FiberRecord {
         exception.or_else(|| self.rare.as_mut()?.pending.pop())
     }
 
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled > 0
+    }
+
+    /// The scheduler cancels it once more.
+    pub fn count_cancel(&mut self) {
+        self.cancelled = self.cancelled.saturating_add(1);
+    }
+
     /// Keeps the pending exception or kill until the fiber is in a wait that it may end.
     pub fn put_back(&mut self, pending: Pending) {
         self.rare
@@ -250,10 +263,15 @@ impl FiberRecord {
         exception.into_iter().chain(own.copied())
     }
 
-    /// The fiber unwinds the next time it runs. Other pending exceptions are dropped.
-    pub(super) fn kill(&mut self) {
+    /// The fiber raises this, or unwinds, the next time it runs. Other pending exceptions are dropped.
+    pub(super) fn cancel(&mut self, pending: Pending) {
         self.wait.exception = None;
-        self.rare.get_or_insert_default().pending = vec![Pending::Kill];
+        self.rare.get_or_insert_default().pending = vec![pending];
+    }
+
+    /// The fiber. It may have been collected if it is [collectable](FiberRecord::collectable).
+    pub fn fiber(&self) -> ObjectRef {
+        self.fiber
     }
 
     /// Whether the scheduler created it and no kill has reached it.
@@ -296,46 +314,6 @@ impl FiberRecord {
         self.may_time_out && !self.wait.ignores_timeouts
     }
 
-    // --- its strand ----------------------------------------------------------------------------------------------
-
-    /// Innermost entry last.
-    pub(super) fn strand(&self) -> &[StrandEntry] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.strand)
-    }
-
-    pub(super) fn entries_mut(&mut self) -> &mut [StrandEntry] {
-        self.rare.as_mut().map_or(&mut [], |rare| &mut rare.strand)
-    }
-
-    pub(super) fn push_entry(&mut self, entry: StrandEntry) {
-        self.rare.get_or_insert_default().strand.push(entry);
-    }
-
-    pub(super) fn remove_entry(&mut self, place: usize) -> Option<StrandEntry> {
-        let strand = &mut self.rare.as_mut()?.strand;
-        match place + 1 == strand.len() {
-            true => strand.pop(),
-            false => Some(strand.remove(place)),
-        }
-    }
-
-    /// Whether another fiber runs for this one.
-    pub(super) fn has_resumed(&self) -> bool {
-        let mut strand = self.strand().iter();
-        strand.any(|entry| matches!(entry, StrandEntry::Resumed { .. }))
-    }
-
-    /// Whether ending the innermost wait, or a timeout, may uncover another wait.
-    pub(super) fn may_uncover(&self) -> bool {
-        let last = self.strand().last();
-        last.is_some_and(|entry| !matches!(entry, StrandEntry::Timeout(_)))
-    }
-
-    /// Whether a trap handler or finalizer is known to have interrupted a wait or other code of the fiber.
-    pub fn is_in_handler(&self) -> bool {
-        self.strand().iter().any(StrandEntry::shields)
-    }
-
     // --- its hooks -----------------------------------------------------------------------------------------------
 
     /// Ends a hook. True if the caller must remove the record: the last hook of a fiber the scheduler did not create.
@@ -350,13 +328,6 @@ impl FiberRecord {
         if let Some(timeout) = self.timeout_mut(number) {
             timeout.is_collectable = true;
         }
-    }
-
-    pub(super) fn timeout_mut(&mut self, number: u32) -> Option<&mut Timeout> {
-        self.entries_mut().iter_mut().find_map(|entry| match entry {
-            StrandEntry::Timeout(timeout) if timeout.number == number => Some(timeout),
-            _ => None,
-        })
     }
 
     /// The fiber's number if it may be collected while it is not running; `None` if it may not.

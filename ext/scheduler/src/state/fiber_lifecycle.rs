@@ -123,10 +123,25 @@ impl State {
         }
     }
 
-    /// Begins cancelling all fibers, including those started by `ensure` clauses. Returns the live ones.
-    pub fn begin_cancel(&mut self) -> Vec<Slot> {
-        self.control.cancelling = true;
-        self.fibers.scheduled().collect()
+    /// Begins cancelling all fibers, including those started by `ensure` clauses, for this reason. Returns the live ones
+    /// that are not ending already.
+    pub fn begin_cancel(&mut self, reason: ObjectRef) -> Vec<Slot> {
+        self.control.cancelling = Some(reason);
+        let fibers = &self.fibers;
+        let scheduled = fibers.scheduled();
+        scheduled
+            .filter(|slot| !fibers[*slot].is_cancelled())
+            .collect()
+    }
+
+    /// Whether the fiber is about to wait although it has been cancelled, with nothing left to raise. If so, returns how
+    /// often it has been cancelled, and why.
+    #[cold]
+    pub fn waits_although_cancelled(&self, slot: Slot) -> Option<(u8, ObjectRef)> {
+        let record = &self.fibers[slot];
+        let is_ending = record.is_killed || record.all_pending().next().is_some();
+        let waits_again = record.cancelled > 0 && !is_ending;
+        Some((record.cancelled, self.control.cancelling?)).filter(|_| waits_again)
     }
 
     // --- parking -------------------------------------------------------------------------------------------------
@@ -140,8 +155,9 @@ impl State {
         record.wait.parked_at = clock;
         let (wait, is_scheduled) = (Token::new(slot, record.wait.number), record.is_scheduled);
         self.trace_event(TraceEvent::Park, slot);
+        let has_timeout_of_resumer = !is_scheduled && self.before_park_of_foreign(slot);
         let may_concern_resumer =
-            self.may_be_killed(slot) || (!is_scheduled && self.before_park_of_foreign(slot));
+            has_timeout_of_resumer || self.control.cancelling.is_some() || self.may_be_killed(slot);
         (wait, may_concern_resumer)
     }
 
@@ -245,7 +261,7 @@ impl State {
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         let slot = self.fibers.find(fiber);
         self.control
-            .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled));
+            .on_end(slot.is_some_and(|slot| self.fibers[slot].cancelled > 0));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);
@@ -270,7 +286,7 @@ impl State {
         succeeded: bool,
     ) -> Option<ObjectRef> {
         self.control.root = outer_root;
-        self.control.cancelling = false;
+        self.control.cancelling = None;
         self.after_park(turn);
         match succeeded {
             true => self.control.first_error.take(),

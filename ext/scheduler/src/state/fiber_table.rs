@@ -265,12 +265,12 @@ impl FiberTable {
         }
     }
 
-    /// Whether an expired timeout is due in the innermost wait. If none is, later polls skip the check.
+    /// Whether an expired timeout is due in the innermost wait. If none can be in a later one, later polls skip the check.
     #[cold]
     fn poll_expired(&mut self, slot: Slot) -> bool {
-        let is_expired = self.due_timeout(slot).is_some();
-        self[slot].may_time_out = is_expired;
-        is_expired
+        let is_due = self.due_timeout(slot).is_some();
+        self[slot].may_time_out = is_due || self.expired_timeout(slot, None).is_some();
+        is_due
     }
 
     /// The token of the innermost wait, if the fiber is parked.

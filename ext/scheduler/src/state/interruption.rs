@@ -129,11 +129,29 @@ impl State {
 
     // --- from outside --------------------------------------------------------------------------------------------
 
-    /// Raises in a fiber that waits for readiness of, or work on, an IO object (0: any); false if the fiber does not.
-    /// If it has several such waits, the exception ends the innermost one.
-    pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
+    /// Raises in a fiber that waits for readiness of, or work on, this IO object; false if the fiber does not. If it has
+    /// several such waits, the exception ends the innermost one.
+    pub fn interrupt_use(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
         let is_meant = |(_, wait): &(_, &Wait)| wait.ends_by_exception_for(io_number);
-        let Some((token, _)) = self.fibers.waits(slot).find(is_meant) else {
+        let meant = self.fibers.waits(slot).find(is_meant);
+        let token = meant.map(|(token, _)| token);
+        self.raise_in_wait(token, exception)
+    }
+
+    /// Raises in a fiber that is parked, unless it is about to end by itself. A wait for an IO comes first: a trap handler
+    /// that waits in the middle of it is not meant. In a fiber that has resumed an Enumerator, that one's wait ends.
+    pub fn interrupt(&mut self, slot: Slot, exception: ObjectRef) -> bool {
+        let slot = self.fibers.waiting_for(slot);
+        let of_io = |(_, wait): &(_, &Wait)| wait.is_for_io();
+        let meant = self.fibers.waits(slot).find(of_io);
+        let meant = meant.or_else(|| self.fibers.waits(slot).next());
+        let meant = meant.filter(|(_, wait)| wait.ends_by_exception());
+        let token = meant.map(|(token, _)| token);
+        self.raise_in_wait(token, exception)
+    }
+
+    fn raise_in_wait(&mut self, token: Option<Token>, exception: ObjectRef) -> bool {
+        let Some(token) = token else {
             return false;
         };
         if let Some(wait) = self.fibers.wait_mut(token) {
@@ -197,18 +215,18 @@ impl State {
         !meant.is_empty()
     }
 
-    /// Kills a fiber: it unwinds the next time it runs. Returns the fiber if the VM must deliver the kill, because the
-    /// fiber is not parked itself.
-    pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
+    /// Cancels a fiber: it raises this exception, or unwinds, the next time it runs. Returns the fiber if the VM must
+    /// deliver that, because the fiber is not parked itself.
+    pub fn cancel(&mut self, slot: Slot, pending: Pending) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = &mut self.fibers[slot];
-        let was_cancelled = std::mem::replace(&mut record.is_cancelled, true);
-        self.control.count_cancelled(was_cancelled);
+        self.control.count_cancelled(record.cancelled > 0);
+        record.cancelled = record.cancelled.saturating_add(1);
         if waits_for_resumed || record.is_suspended() {
-            record.is_killed = true;
+            record.is_killed |= pending == Pending::Kill;
             return Some(record.fiber);
         }
-        record.kill();
+        record.cancel(pending);
         let token = self.fibers.wait_token(slot);
         self.wake(token, WakeCause::Interrupted);
         None

@@ -69,6 +69,8 @@ pub struct Timeout {
     pub raise: TimeoutError,
     pub timer: Option<TimerId>,
     pub progress: TimeoutProgress,
+    /// The wait that it does not end: it had been answered when it expired, or is in a clause of another ending.
+    pub spares: Option<u32>,
     /// It ends when the garbage collector frees the fiber.
     pub is_collectable: bool,
 }

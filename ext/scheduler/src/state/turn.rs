@@ -124,17 +124,21 @@ impl State {
             return wait.wake(cause);
         }
         match cause {
-            WakeCause::Elapsed => self.expire_timeout(token),
+            WakeCause::Elapsed => self.expire_timeout(token, false),
             _ => self.end_collected_timeout(token),
         }
     }
 
     /// Expires the timeout with this token, if its block is still running: the timeout's exception is raised where the
-    /// block waits. Returns whether a fiber was queued for that.
-    pub fn expire_timeout(&mut self, token: Token) -> bool {
-        let queued = self.fibers.expire(token);
+    /// block waits. Returns whether a fiber was queued for that. `is_asked`: see [`FiberTable::expire`].
+    ///
+    /// Unlike a sleeper, the fiber overtakes none: what has been answered may end the block first.
+    ///
+    /// [`FiberTable::expire`]: crate::state::fiber_table::FiberTable::expire
+    pub fn expire_timeout(&mut self, token: Token, is_asked: bool) -> bool {
+        let queued = self.fibers.expire(token, is_asked);
         if let Some(wait) = queued {
-            self.push_woken(wait, WakeCause::Elapsed);
+            self.push_woken(wait, WakeCause::Interrupted);
         }
         queued.is_some()
     }

@@ -21,11 +21,11 @@ pub const SEVERAL: u64 = u64::MAX;
 /// What a wait is for. The methods of [`Wait`] say which calls may end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Readiness of an IO object with Ruby's event mask, or of [`SEVERAL`]. `fiber_interrupt` ends it.
+    /// Readiness of an IO object with Ruby's event mask, or of [`SEVERAL`]. The close of the IO ends it.
     Readiness { io_number: u64, events: u8 },
-    /// Work in this process, on the descriptor of an IO object or none (0). `fiber_interrupt` ends it.
+    /// Work in this process, on the descriptor of an IO object or none (0). The close of the IO ends it.
     Work { io_number: u64 },
-    /// A send that the driver completes by the end of this turn. Only its completion or a kill ends it.
+    /// A send that the driver completes by the end of this turn. Only its completion or a cancellation ends it.
     Send,
     /// `block` and `kernel_sleep`. `unblock` ends it.
     Block {
@@ -120,7 +120,7 @@ pub enum WaitState {
 pub enum Pending {
     /// Meant for the current wait, and dropped with it.
     Raise(ObjectRef),
-    /// Meant for a wait that only its own completion may end, so it is kept for a later wait.
+    /// Meant for the fiber: a cancellation, or an exception that came in a wait that only its own completion may end.
     Late(ObjectRef),
     Kill,
     /// The thread's pending interrupts: see
@@ -180,6 +180,11 @@ impl Wait {
         is_parked
     }
 
+    /// Whether what it waited for has come.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.state, WaitState::Woken(cause) if cause != WakeCause::Interrupted)
+    }
+
     pub fn is_parked(&self) -> bool {
         self.state == WaitState::Parked
     }
@@ -214,13 +219,22 @@ impl Wait {
         self.purpose().is_some_and(Purpose::is_unblock_only)
     }
 
-    /// Whether an exception for this IO object (0: any) ends it.
+    /// Whether an exception for this IO object ends it.
     pub fn ends_by_exception_for(&self, io_number: u64) -> bool {
-        let number = match self.purpose {
-            Purpose::Readiness { io_number, .. } | Purpose::Work { io_number } => io_number,
-            Purpose::Send | Purpose::Block { .. } => return false,
-        };
-        self.is_parked() && (io_number == 0 || [io_number, SEVERAL].contains(&number))
+        self.is_parked() && self.is_for_io() && [io_number, SEVERAL].contains(&self.io_number())
+    }
+
+    /// Whether an exception for the fiber ends it.
+    pub fn ends_by_exception(&self) -> bool {
+        self.is_parked() && self.purpose != Purpose::Send
+    }
+
+    /// Whether it is for readiness of an IO object or work.
+    pub fn is_for_io(&self) -> bool {
+        matches!(
+            self.purpose(),
+            Some(Purpose::Readiness { .. } | Purpose::Work { .. })
+        )
     }
 
     /// Whether an `unblock` may end it.

@@ -234,9 +234,9 @@ impl State {
         self.fibers.live() == 0 && self.watchers.lasting() == 0
     }
 
-    /// Whether all fibers that were alive when cancelling began have ended.
-    pub fn cancelled_have_ended(&self) -> bool {
-        self.control.cancelled_have_ended()
+    /// If all fibers are being cancelled, and those alive when that began have ended: why.
+    pub fn cancels_again(&self) -> Option<ObjectRef> {
+        self.control.cancels_again()
     }
 
     /// The IO object that a watcher watches; `None` if it has ended.

@@ -172,7 +172,7 @@ fn a_wait_ends() {
 #[test]
 fn a_pending_kill_outlives_the_wait() {
     let mut record = woken(WakeCause::Ready);
-    record.kill();
+    record.cancel(Pending::Kill);
     record.end_wait();
     assert_eq!(vec![Pending::Kill], record.pending());
 }
@@ -192,43 +192,58 @@ fn a_running_fiber_is_queued_once() {
 #[test]
 fn a_parked_fiber_that_is_killed_ends_its_wait() {
     let mut record = parked(Purpose::Send);
-    record.kill();
+    record.cancel(Pending::Kill);
     assert_eq!(vec![Pending::Kill], record.pending());
 }
 
 #[test]
-fn a_woken_fiber_that_is_killed_keeps_its_place() {
-    let mut record = woken(WakeCause::Ready);
-    record.kill();
-    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
-    assert_eq!(vec![Pending::Kill], record.pending());
+fn a_queued_fiber_that_is_killed_keeps_its_place() {
+    let mut without_wait = running();
+    without_wait.queue();
+    for mut record in [woken(WakeCause::Ready), without_wait] {
+        let state = record.wait.state;
+        record.cancel(Pending::Kill);
+        assert_eq!(state, record.wait.state);
+        assert_eq!(vec![Pending::Kill], record.pending());
+    }
 }
 
 #[test]
-fn a_fiber_queued_without_a_wait_that_is_killed_keeps_its_place() {
-    let mut record = running();
-    record.queue();
-    record.kill();
-    assert_eq!(WaitState::Running, record.wait.state);
-    assert_eq!(vec![Pending::Kill], record.pending());
+fn an_answer_beats_a_timeout_that_elapses_later_and_then_ends_the_next_wait() {
+    for cause in [WakeCause::Ready, WakeCause::Elapsed] {
+        let (mut record, timeout) = parked_in_timeout();
+        wake(&mut record, cause);
+        assert_eq!(None, record.0.expire(timeout, false));
+        assert_eq!(WaitStatus::Ended(cause), record.take_status());
+        record.end_wait();
+        let (fibers, slot) = (&mut record.0, record.1);
+        let next = fibers.begin_wait(slot, BLOCK);
+        fibers.wake(next, cause);
+        assert_eq!(WaitStatus::TimedOut, record.take_status());
+        assert!(record.0.end_timeout(timeout).is_some());
+        assert_eq!(WaitStatus::Ended(cause), record.take_status());
+    }
 }
 
 #[test]
-fn an_expired_timeout_changes_no_state() {
-    let (mut record, timeout) = parked_in_timeout();
-    wake(&mut record, WakeCause::Ready);
-    assert_eq!(None, record.0.expire(timeout));
-    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
-    assert_eq!(WaitStatus::TimedOut, record.take_status());
-    assert!(record.0.end_timeout(timeout).is_some());
-    assert_eq!(WaitStatus::Ended(WakeCause::Ready), record.take_status());
+fn a_timeout_that_elapses_first_or_is_asked_for_beats_an_answer() {
+    for is_asked in [false, true] {
+        let (mut record, timeout) = parked_in_timeout();
+        if is_asked {
+            wake(&mut record, WakeCause::Ready);
+        }
+        record.0.expire(timeout, is_asked);
+        wake(&mut record, WakeCause::Ready);
+        assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
+        assert_eq!(WaitStatus::TimedOut, record.take_status());
+    }
 }
 
 #[test]
 fn a_timeout_queues_a_parked_fiber_whose_wait_goes_on() {
     let (mut record, timeout) = parked_in_timeout();
     let token = record.0.parked(record.1);
-    assert_eq!(token, record.0.expire(timeout));
+    assert_eq!(token, record.0.expire(timeout, false));
     assert!(record.0.has_timed_out(record.1) && !record.may_run());
     assert_eq!(None, record.queue());
     assert!(dequeue(&mut record, 0));
@@ -240,7 +255,7 @@ fn a_timeout_queues_a_parked_fiber_whose_wait_goes_on() {
 #[test]
 fn an_unblock_after_a_timeout_has_expired_is_not_lost() {
     let (mut record, timeout) = parked_in_timeout();
-    record.0.expire(timeout);
+    record.0.expire(timeout, false);
     assert!(wake(&mut record, WakeCause::Unblocked));
     assert_eq!(
         WaitStatus::Ended(WakeCause::Unblocked),
@@ -255,7 +270,7 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
     let (mut record, timeout) = parked_in_timeout();
     wake(&mut record, WakeCause::Unblocked);
     record.raise(8);
-    record.0.expire(timeout);
+    record.0.expire(timeout, false);
     assert_eq!(
         WaitStatus::Ended(WakeCause::Unblocked),
         record.take_status()
@@ -266,9 +281,9 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
 #[test]
 fn what_is_pending_is_raised_once_and_before_a_timeout() {
     let (mut record, timeout) = parked_in_timeout();
+    record.0.expire(timeout, false);
     wake(&mut record, WakeCause::Ready);
     record.raise(8);
-    record.0.expire(timeout);
     assert_eq!(WaitStatus::Raise(RAISE), record.take_status());
     assert_eq!(WaitStatus::TimedOut, record.take_status());
 }
@@ -339,7 +354,7 @@ fn raises_that_are_put_back_are_all_raised_unless_a_kill_comes() {
     record.put_back(RAISE);
     record.put_back(Pending::Raise(ObjectRef::new(16)));
     assert_eq!(vec![other, LATE], record.pending());
-    record.kill();
+    record.cancel(Pending::Kill);
     assert_eq!(Some(Pending::Kill), record.take_pending());
     assert_eq!(None, record.take_pending());
 }

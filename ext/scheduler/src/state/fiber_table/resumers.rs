@@ -77,6 +77,25 @@ impl FiberTable {
         self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
+    /// This fiber, or the one that is parked on its behalf.
+    pub fn waiting_for(&self, slot: Slot) -> Slot {
+        let mut strand = self[slot].strand().iter().rev();
+        let parked = strand.find_map(|entry| match entry {
+            StrandEntry::Resumed { fiber, .. } => Some(*fiber),
+            _ => None,
+        });
+        match parked {
+            Some(parked) if self[slot].is_suspended() && self[parked].wait.is_parked() => parked,
+            _ => slot,
+        }
+    }
+
+    /// Whether a fiber that runs for this one has been woken by what it waited for.
+    pub(super) fn has_answer_on_behalf(&self, slot: Slot) -> bool {
+        self.resumed(slot)
+            .any(|(record, _)| record.wait.is_answered())
+    }
+
     /// Whether this fiber has resumed another fiber that is parked. If so, only the parked fiber can be given control.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
         self.resumed(slot)

@@ -7,7 +7,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     strand::{StrandEntry, Timeout, TimeoutError, TimeoutProgress},
-    wait::{FiberId, Wait},
+    wait::{FiberId, Wait, WaitState},
 };
 
 impl FiberTable {
@@ -104,6 +104,7 @@ impl FiberTable {
             raise,
             timer,
             progress: TimeoutProgress::Running,
+            spares: None,
             is_collectable: false,
         }));
     }
@@ -124,10 +125,14 @@ impl FiberTable {
         Some(timeout.timer)
     }
 
-    /// Called when the timeout elapses for the first time. If the fiber that is to raise it is parked and not queued,
-    /// returns the token under which to queue it. The wait stays parked until that fiber runs, because only code in the
-    /// fiber can find out whether it runs in a handler: by trying to lock a mutex.
-    pub fn expire(&mut self, token: Token) -> Option<Token> {
+    /// Called when the timeout elapses for the first time, or is to be raised for another reason (`is_asked`). It ends the
+    /// wait in its block, even one that is answered before the fiber runs. If it elapses after the answer, it ends the next
+    /// wait in the block instead.
+    ///
+    /// If the fiber that is to raise it is parked and not queued, returns the token under which to queue it. The wait stays
+    /// parked until that fiber runs, because only code in the fiber can find out whether it runs in a handler: by trying to
+    /// lock a mutex.
+    pub fn expire(&mut self, token: Token, is_asked: bool) -> Option<Token> {
         let record = self.get_mut(token.index())?;
         let is_suspended = record.is_suspended();
         let timeout = record.timeout_mut(token.generation())?;
@@ -141,12 +146,22 @@ impl FiberTable {
             false => self.id(token.index()),
         };
         let slot = raising.index();
-        self.by_id(raising)?;
+        let raises = &self.by_id(raising)?.wait;
+        let inside = self[token.index()].wait_inside(token.generation());
+        let wait = match inside.state {
+            WaitState::Running => raises,
+            _ => inside,
+        };
+        let spared = (wait.is_answered() && !is_asked).then_some(wait.number);
+        self[token.index()].timeout_mut(token.generation())?.spares = spared;
+        self[slot].may_time_out = true;
         self.due_timeout(slot)?;
         let record = &mut self[slot];
-        record.may_time_out = true;
         if record.is_suspended() {
-            self.note_indirect(raising);
+            let is_answered = self.has_answer_on_behalf(slot);
+            if is_asked || !is_answered {
+                self.note_indirect(raising); // otherwise when that fiber waits again
+            }
             return None;
         }
         let number = record.wait.is_parked().then(|| record.queue())??;
@@ -156,17 +171,24 @@ impl FiberTable {
     /// The outermost expired timeout due in the fiber's innermost wait, as a slot and an index in that slot's strand.
     /// The slot is this fiber's, or that of a suspended fiber that runs for this one.
     pub fn due_timeout(&self, slot: Slot) -> Option<(Slot, usize)> {
+        self.expired_timeout(slot, Some(self[slot].wait.number))
+    }
+
+    /// As [`FiberTable::due_timeout`], in a wait with this number; `None`: in one that begins now.
+    pub(super) fn expired_timeout(&self, slot: Slot, wait: Option<u32>) -> Option<(Slot, usize)> {
         let strand = self[slot].strand();
         let above = strand
             .iter()
             .rposition(StrandEntry::shields)
             .map_or(0, |place| place + 1);
         (above..strand.len()).find_map(|place| match &strand[place] {
-            StrandEntry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
-                Some((slot, place))
+            StrandEntry::Timeout(timeout) => {
+                let is_expired = timeout.progress == TimeoutProgress::Expired;
+                let is_due = wait.is_none() || timeout.spares != wait;
+                (is_expired && is_due).then_some((slot, place))
             }
             StrandEntry::Resumed { fiber, .. } if self[*fiber].is_suspended() => {
-                self.due_timeout(*fiber)
+                self.expired_timeout(*fiber, wait)
             }
             _ => None,
         })
@@ -176,6 +198,25 @@ impl FiberTable {
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = &self[slot];
         record.wait.is_parked() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
+    }
+
+    /// The exception that the fiber's outermost expired timeout raises.
+    pub fn due_exception(&self, slot: Slot) -> Option<ObjectRef> {
+        let (holder, place) = self.due_timeout(slot)?;
+        match &self[holder].strand()[place] {
+            StrandEntry::Timeout(timeout) => Some(timeout.raise.0),
+            _ => None,
+        }
+    }
+
+    /// Leaves the fiber's outermost expired timeout to a later wait.
+    pub fn spare_wait(&mut self, slot: Slot) {
+        let number = self[slot].wait.number;
+        if let Some((holder, place)) = self.due_timeout(slot)
+            && let StrandEntry::Timeout(timeout) = &mut self[holder].entries_mut()[place]
+        {
+            timeout.spares = Some(number);
+        }
     }
 
     /// Takes the exception that the fiber's outermost expired timeout raises.
@@ -220,11 +261,13 @@ impl FiberTable {
         None
     }
 
-    /// Called when a fiber is about to park: its resumer may have an expired timeout that it has not raised.
+    /// Called when a fiber is about to park: its resumer, or a fiber between the two, may have an expired timeout that it has
+    /// not raised.
     pub fn note_indirect_resumer(&mut self, slot: Slot) {
-        let resumer = self.resumer(slot);
-        if resumer.is_some_and(|resumer| resumer.may_time_out && resumer.is_suspended()) {
-            self.note_indirect(self.resumer_or_self(slot));
+        let resumer = self.resumer_or_self(slot);
+        let is_suspended = self.resumer(slot).is_some_and(FiberRecord::is_suspended);
+        if is_suspended && self.due_timeout(resumer.index()).is_some() {
+            self.note_indirect(resumer);
         }
     }
 }

@@ -67,7 +67,7 @@ fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handle
     state.enter(fiber(1)).unwrap();
     block(&mut state, slot);
     state.fibers[slot].put_back(Pending::Raise(ERROR));
-    assert!(state.interrupt(slot, 5, OTHER_ERROR));
+    assert!(state.interrupt_use(slot, 5, OTHER_ERROR));
     leave(&mut state, slot);
     assert_eq!(
         WaitStatus::Raise(Pending::Raise(OTHER_ERROR)),

@@ -128,7 +128,7 @@ fn every_object_is_marked() {
     let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     state.begin_timeout(first, (ERROR, NIL), Some(Duration::from_secs(1)));
     park_on(&mut state, second, 5);
-    state.interrupt(second, 0, OTHER_ERROR);
+    state.interrupt(second, OTHER_ERROR);
     state.push_proxy_raise([ObjectRef::new(24), ObjectRef::new(32)]);
     state.keep_error(ObjectRef::new(40), true);
     state.keep_error(ObjectRef::new(48), false);

@@ -174,7 +174,7 @@ fn an_error_before_the_first_park_does_not_replace_the_kill_of_the_starter() {
     let root = state.enter(fiber(0)).unwrap().slot;
     let started = scheduled(&mut state, 1);
     state.begin_start(root, started);
-    assert_eq!(None, state.kill(root));
+    assert_eq!(None, state.cancel(root, Pending::Kill));
     assert!(state.raise_in_spawner(fiber(1), ERROR));
     assert_eq!(Some(Pending::Raise(ERROR)), state.take_pending(root));
     assert_eq!(Some(Pending::Kill), state.take_pending(root));

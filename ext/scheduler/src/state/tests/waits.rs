@@ -99,21 +99,44 @@ fn a_close_concerns_the_fibers_that_wait_for_the_same_object() {
 // --- interruptions -----------------------------------------------------------------------------------------------
 
 #[test]
-fn an_exception_reaches_a_fiber_that_waits_for_readiness_only() {
+fn an_exception_ends_any_wait_once_and_that_of_a_close_only_a_use_of_its_io() {
     let (mut state, _script) = open();
     let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
-    park_on(&mut state, reader, 5);
-    block(&mut state, sleeper);
-    assert!(state.interrupt(reader, 0, ERROR));
-    assert!(!state.interrupt(reader, 0, OTHER_ERROR));
-    assert!(!state.interrupt(sleeper, 0, ERROR));
+    for waiter in [reader, sleeper] {
+        match waiter == reader {
+            true => drop(park_on(&mut state, waiter, 5)),
+            false => block(&mut state, waiter),
+        }
+        assert!(!state.interrupt_use(waiter, 7, ERROR));
+        assert!(state.interrupt(waiter, ERROR));
+        assert!(!state.interrupt(waiter, OTHER_ERROR));
+        assert_eq!(
+            WaitStatus::Raise(Pending::Raise(ERROR)),
+            state.take_wait_status(waiter)
+        );
+        end_wait(&mut state, waiter);
+        assert!(!state.interrupt(waiter, ERROR));
+        assert_eq!(None, state.take_pending(waiter));
+    }
+}
+
+/// The VM interrupts the fiber's use of an IO, and means no other wait.
+#[test]
+fn an_exception_ends_the_wait_for_an_io_and_not_that_of_a_trap_handler_in_it() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    park_on(&mut state, slot, 5);
+    state.enter(fiber(1)).unwrap();
+    block(&mut state, slot);
+    assert!(state.interrupt(slot, ERROR));
+    assert!(!state.interrupt(slot, OTHER_ERROR), "its turn comes");
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
+    end_wait(&mut state, slot);
     assert_eq!(
         WaitStatus::Raise(Pending::Raise(ERROR)),
-        state.take_wait_status(reader)
+        state.take_wait_status(slot)
     );
-    end_wait(&mut state, reader);
-    assert!(!state.interrupt(reader, 0, ERROR));
-    assert_eq!(None, state.take_pending(reader));
 }
 
 #[test]
@@ -123,7 +146,7 @@ fn a_woken_fiber_that_is_killed_unwinds_when_its_turn_comes() {
     park_on(&mut state, slot, 5);
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
-    assert_eq!(None, state.kill(slot));
+    assert_eq!(None, state.cancel(slot, Pending::Kill));
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(
         WaitStatus::Raise(Pending::Kill),
@@ -137,9 +160,9 @@ fn a_woken_fiber_that_is_killed_unwinds_when_its_turn_comes() {
 fn a_parked_fiber_that_is_killed_is_woken_and_a_running_one_left_to_the_vm() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    assert_eq!(Some(fiber(1)), state.kill(slot));
+    assert_eq!(Some(fiber(1)), state.cancel(slot, Pending::Kill));
     block(&mut state, slot);
-    assert_eq!(None, state.kill(slot));
+    assert_eq!(None, state.cancel(slot, Pending::Kill));
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(
         WaitStatus::Raise(Pending::Kill),
@@ -238,14 +261,14 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
-    state.expire_timeout(interruption);
+    state.expire_timeout(interruption, true);
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(WaitStatus::TimedOut, state.take_wait_status(slot));
     assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
     end_wait(&mut state, slot);
     state.end_timeout(interruption);
     block(&mut state, slot);
-    state.expire_timeout(interruption);
+    state.expire_timeout(interruption, true);
     assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 

@@ -9,6 +9,7 @@ use crate::state::{
     wait::{Pending, Purpose, WaitStatus, WakeCause},
 };
 
+mod enumerators;
 mod histories;
 
 const INNER: ObjectRef = ObjectRef::new(8);
@@ -19,14 +20,6 @@ fn fiber() -> (FiberTable, Slot) {
     let mut fibers = FiberTable::default();
     let slot = fibers.insert(ObjectRef::new(0x1000), true);
     (fibers, slot)
-}
-
-/// A fiber, and another fiber that runs for it.
-fn with_enumerator() -> (FiberTable, Slot, Slot) {
-    let (mut fibers, resumer) = fiber();
-    let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
-    fibers.set_resumer(enumerator, Some(fibers.id(resumer)));
-    (fibers, resumer, enumerator)
 }
 
 /// A fiber that waits, and waits again in a trap handler during that wait.
@@ -165,7 +158,7 @@ fn a_timeout_around_code_is_raised_after_the_handler_that_has_interrupted_it() {
     let (mut fibers, slot) = fiber();
     let timeout = begin_timeout(&mut fibers, slot, OUTER);
     let handlers = fibers.begin_wait(slot, BLOCK);
-    assert_eq!(Some(handlers), fibers.expire(timeout));
+    assert_eq!(Some(handlers), fibers.expire(timeout, false));
     fibers.cover_code(slot);
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(handlers);
@@ -182,8 +175,8 @@ fn code_is_covered_until_the_timeout_of_the_handler_has_ended() {
     fibers.cover_code(slot);
     let own = begin_timeout(&mut fibers, slot, INNER);
     let wait = fibers.begin_wait(slot, READINESS);
-    assert_eq!(None, fibers.expire(outer));
-    assert_eq!(Some(wait), fibers.expire(own));
+    assert_eq!(None, fibers.expire(outer, false));
+    assert_eq!(Some(wait), fibers.expire(own, false));
     assert_eq!(Some(INNER), raised(&mut fibers, slot));
     fibers.end_wait(wait);
     assert!(fibers[slot].is_in_handler());
@@ -200,11 +193,11 @@ fn an_expired_timeout_ends_the_wait_of_its_fiber_once() {
     let (mut fibers, slot) = fiber();
     let timeout = begin_timeout(&mut fibers, slot, OUTER);
     let wait = fibers.begin_wait(slot, READINESS);
-    assert_eq!(Some(wait), fibers.expire(timeout));
-    assert_eq!(None, fibers.expire(timeout));
+    assert_eq!(Some(wait), fibers.expire(timeout, false));
+    assert_eq!(None, fibers.expire(timeout, false));
     assert!(!fibers.has_indirect());
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
-    assert_eq!(None, fibers.expire(timeout));
+    assert_eq!(None, fibers.expire(timeout, false));
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
 }
 
@@ -214,8 +207,8 @@ fn of_several_expired_timeouts_the_outermost_is_raised_first() {
     let outer = begin_timeout(&mut fibers, slot, OUTER);
     let inner = begin_timeout(&mut fibers, slot, INNER);
     fibers.begin_wait(slot, READINESS);
-    fibers.expire(inner);
-    fibers.expire(outer);
+    fibers.expire(inner, false);
+    fibers.expire(outer, false);
     for exception in [Some(OUTER), Some(INNER), None] {
         assert_eq!(exception, raised(&mut fibers, slot));
     }
@@ -226,10 +219,28 @@ fn a_block_that_ends_first_has_won() {
     let (mut fibers, slot) = fiber();
     let timeout = begin_timeout(&mut fibers, slot, OUTER);
     fibers.begin_wait(slot, READINESS);
-    fibers.expire(timeout);
+    fibers.expire(timeout, false);
     fibers.end_timeout(timeout);
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     assert_eq!(None, fibers.take_expired(slot));
+}
+
+#[test]
+fn a_timeout_that_has_ended_makes_no_later_one_beat_an_answer() {
+    let (mut fibers, slot) = fiber();
+    let ended = begin_timeout(&mut fibers, slot, OUTER);
+    let wait = fibers.begin_wait(slot, READINESS);
+    fibers.expire(ended, false);
+    fibers.end_wait(wait);
+    fibers.end_timeout(ended);
+    let timeout = begin_timeout(&mut fibers, slot, INNER);
+    let wait = fibers.begin_wait(slot, READINESS);
+    fibers.wake(wait, WakeCause::Ready);
+    fibers.expire(timeout, false);
+    assert_eq!(
+        WaitStatus::Ended(WakeCause::Ready),
+        fibers.take_status(slot)
+    );
 }
 
 #[test]
@@ -239,7 +250,7 @@ fn an_old_token_expires_no_later_timeout() {
     fibers.end_timeout(old);
     begin_timeout(&mut fibers, slot, INNER);
     let wait = fibers.begin_wait(slot, READINESS);
-    assert_eq!(None, fibers.expire(old));
+    assert_eq!(None, fibers.expire(old, false));
     assert_eq!(None, fibers.end_timeout(old));
     assert_eq!(Some(wait), fibers.parked(slot));
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
@@ -250,7 +261,7 @@ fn a_close_outlasts_timeouts_until_it_is_over() {
     let (mut fibers, slot) = fiber();
     let timeout = begin_timeout(&mut fibers, slot, OUTER);
     let close = fibers.begin_wait(slot, BLOCK);
-    fibers.expire(timeout);
+    fibers.expire(timeout, false);
     fibers.take_queued(close);
     assert!(fibers.may_run(slot));
     fibers.wait_mut(close).unwrap().ignores_timeouts = true;
@@ -259,118 +270,4 @@ fn a_close_outlasts_timeouts_until_it_is_over() {
     fibers.end_wait(close);
     fibers.begin_wait(slot, BLOCK);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
-}
-
-// Fibers that run for another one
-
-#[test]
-fn the_resumer_of_a_suspended_enumerator_raises_its_timeout() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    let wait = fibers.begin_wait(resumer, BLOCK);
-    assert_eq!(Some(wait), fibers.expire(timeout));
-    assert!(!fibers.has_indirect());
-    assert_eq!(Some(OUTER), raised(&mut fibers, resumer));
-}
-
-#[test]
-fn the_timeout_of_a_suspended_enumerator_is_raised_in_the_wait_around_which_the_enumerator_is() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.begin_wait(resumer, BLOCK);
-    let handlers = fibers.begin_wait(resumer, BLOCK);
-    assert_eq!(None, fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(resumer));
-    fibers.end_wait(handlers);
-    assert_eq!(Some(OUTER), raised(&mut fibers, resumer));
-}
-
-#[test]
-fn a_timeout_of_an_enumerator_that_has_control_is_raised_there() {
-    let (mut fibers, _, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.expire(timeout);
-    fibers.begin_wait(enumerator, BLOCK);
-    assert_eq!(None, fibers.next_indirect());
-    assert_eq!(Some(OUTER), raised(&mut fibers, enumerator));
-}
-
-#[test]
-fn the_timeout_of_an_enumerator_whose_resumer_has_ended_is_raised_nowhere_else() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.remove(resumer);
-    assert_eq!(resumer, fibers.insert(ObjectRef::new(0x3000), true));
-    fibers.begin_wait(resumer, BLOCK);
-    assert_eq!(None, fibers.expire(timeout));
-    assert_eq!(None, fibers.next_indirect());
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(resumer));
-}
-
-#[test]
-fn an_enumerator_that_another_fiber_resumes_runs_on_behalf_of_that_one() {
-    let (mut fibers, first, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
-    let second = fibers.insert(ObjectRef::new(0x3000), true);
-    fibers.set_resumer(enumerator, Some(fibers.id(second)));
-    fibers.begin_wait(first, BLOCK);
-    let wait = fibers.begin_wait(second, BLOCK);
-    assert_eq!(Some(wait), fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(first));
-    fibers.remove(enumerator);
-    assert_eq!(WaitStatus::Waiting, fibers.take_status(second));
-}
-
-#[test]
-fn a_fiber_that_waits_for_an_enumerator_is_raised_in_from_outside() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
-    fibers.begin_wait(enumerator, BLOCK);
-    assert_eq!(None, fibers.expire(timeout));
-    let found = Some((resumer, ObjectRef::new(0x1000)));
-    assert_eq!(found, fibers.next_indirect());
-    assert_eq!(None, fibers.next_indirect());
-}
-
-/// The fiber was woken by an `unblock`, and continues into the Enumerator.
-#[test]
-fn a_fiber_that_has_not_raised_its_timeout_is_raised_in_when_the_enumerator_parks() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
-    let wait = fibers.begin_wait(resumer, BLOCK);
-    fibers.expire(timeout);
-    fibers.end_wait(wait);
-    assert_eq!(None, fibers.next_indirect());
-    fibers.begin_wait(enumerator, BLOCK);
-    fibers.note_indirect_resumer(enumerator);
-    let found = Some((resumer, ObjectRef::new(0x1000)));
-    assert_eq!(found, fibers.next_indirect());
-}
-
-#[test]
-fn a_fiber_that_waits_for_an_enumerator_is_raised_in_after_the_handler_there() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let timeout = begin_timeout(&mut fibers, resumer, OUTER);
-    fibers.begin_wait(enumerator, BLOCK);
-    let handlers = fibers.begin_wait(enumerator, BLOCK);
-    fibers.expire(timeout);
-    assert_eq!(None, fibers.next_indirect());
-    fibers.end_wait(handlers);
-    assert!(fibers.next_indirect().is_some());
-}
-
-#[test]
-fn an_expired_timeout_of_a_fiber_that_has_ended_is_not_the_next_ones_in_its_slot() {
-    let (mut fibers, resumer, enumerator) = with_enumerator();
-    let old = begin_timeout(&mut fibers, enumerator, OUTER);
-    fibers.expire(old);
-    fibers.remove(resumer);
-    let next = fibers.insert(ObjectRef::new(0x3000), true);
-    assert_eq!(resumer, next);
-    assert_eq!(None, fibers.next_indirect());
-    let own = begin_timeout(&mut fibers, next, INNER);
-    fibers.begin_wait(next, BLOCK);
-    fibers.expire(own);
-    fibers.end_timeout(old);
-    assert_eq!(Some(INNER), raised(&mut fibers, next));
 }

@@ -23,7 +23,13 @@ enum Level {
         token: Token,
         exception: ObjectRef,
         is_expired: bool,
+        /// The wait that had been answered when it expired.
+        spares: Option<Token>,
     },
+}
+
+fn is_answer(cause: WakeCause) -> bool {
+    cause != WakeCause::Interrupted
 }
 
 struct History {
@@ -95,6 +101,7 @@ impl History {
             token,
             exception,
             is_expired: false,
+            spares: None,
         });
     }
 
@@ -114,11 +121,23 @@ impl History {
         }
         let place = self.below(self.levels.len());
         let cause = [WakeCause::Ready, WakeCause::Elapsed, WakeCause::Unblocked][self.below(3)];
+        let inside = self.levels[place..].iter();
+        let answered = inside.filter_map(|level| match level {
+            Level::Wait { token, over, .. } => Some(over.is_some_and(is_answer).then_some(*token)),
+            Level::Timeout { .. } => None,
+        });
+        let answered = answered.take(1).flatten().next();
         match &mut self.levels[place] {
             Level::Timeout {
-                token, is_expired, ..
+                token,
+                is_expired,
+                spares,
+                ..
             } => {
-                self.fibers.expire(*token);
+                self.fibers.expire(*token, false);
+                if !*is_expired {
+                    *spares = answered;
+                }
                 *is_expired = true;
             }
             Level::Wait { token, over, .. } => {
@@ -140,6 +159,7 @@ impl History {
                 blocker: None,
                 over: over @ None,
                 exception,
+                ..
             } => {
                 (*over, *exception) = (Some(WakeCause::Interrupted), Some(raised));
                 Some(*token)
@@ -164,7 +184,7 @@ impl History {
             over, exception, ..
         }) = self.levels.last_mut()
         {
-            self.fibers[self.slot].kill();
+            self.fibers[self.slot].cancel(Pending::Kill);
             let token = self.fibers.wait_token(self.slot);
             self.fibers.wake(token, WakeCause::Interrupted);
             *over = over.or(Some(WakeCause::Interrupted));
@@ -225,13 +245,14 @@ impl History {
                 exception,
                 token,
                 is_expired,
+                ..
             } = &mut self.levels[place]
             else {
                 panic!("no timeout");
             };
             assert_eq!(Some(*exception), raise.map(|raise| raise.0));
             *is_expired = false;
-            assert_eq!(None, self.fibers.expire(*token), "it expires once");
+            assert_eq!(None, self.fibers.expire(*token, false), "it expires once");
             // The timeout is raised, and unwinds its block.
             while self.levels.len() > place {
                 self.end();
@@ -241,19 +262,18 @@ impl History {
         }
     }
 
-    /// The outermost expired one of the timeouts directly around the innermost wait, as the index of its level.
+    /// The outermost expired one of the timeouts directly around the innermost wait, as the index of its level. Not one that
+    /// expired after the answer.
     fn outermost_expired(&self) -> Option<usize> {
         let around = self.levels.len().checked_sub(1)?;
         let levels = self.levels[..around].iter().enumerate().rev();
         let own = levels.take_while(|(_, level)| matches!(level, Level::Timeout { .. }));
-        let expired = own.filter(|(_, level)| {
-            matches!(
-                level,
-                Level::Timeout {
-                    is_expired: true,
-                    ..
-                }
-            )
+        let wait = self.fibers.wait_token(self.slot);
+        let expired = own.filter(|(_, level)| match level {
+            Level::Timeout {
+                is_expired, spares, ..
+            } => *is_expired && *spares != Some(wait),
+            Level::Wait { .. } => false,
         });
         expired.last().map(|(place, _)| place)
     }
