@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "transactions"
 require "net/http"
 require "tmpdir"
 
@@ -22,12 +23,12 @@ class TestRackup < ReactorTest
   RUBY
 
   # Yields the port and the PID of a server; returns its exit status and its output.
-  def rackup(*options, signal: :TERM)
+  def rackup(*options, signal: :TERM, config: CONFIG)
     Dir.mktmpdir do |folder|
-      config = File.join(folder, "config.ru")
-      File.write(config, CONFIG)
+      file = File.join(folder, "config.ru")
+      File.write(file, config)
       run_example("-e", 'require "rackup"; Rackup::Server.start', "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0", "-E", "none",
-                  *options.flat_map { |option| ["-O", option] }, config, signal: signal) { |words, pid| yield words[/:(\d+)[; ]/, 1].to_i, pid }
+                  *options.flat_map { |option| ["-O", option] }, file, signal: signal) { |words, pid| yield words[/:(\d+)[; ]/, 1].to_i, pid }
     end
   end
 
@@ -89,6 +90,33 @@ class TestRackup < ReactorTest
     end
     assert_equal 0, status
     assert_includes [[:value, ""], [:raised, Errno::ECONNRESET]], outcome { @busy.read }
+  end
+
+  # The request waits between two rows when the server's time is over.
+  Transactions::LIBRARIES.each_key do |library|
+    define_method("test_a_request_that_is_cut_off_rolls_back_its_transaction_of_#{library}") do
+      reason = Transactions.absence(library)
+      skip reason if reason
+      require "pg"
+      PostgresServer.run do |server|
+        other = PG.connect(**server.options)
+        other.exec("CREATE TABLE transfers (name text)")
+        inside = -> { other.exec("SELECT count(*) FROM pg_locks WHERE relation = 'transfers'::regclass AND mode = 'RowExclusiveLock'").getvalue(0, 0).to_i }
+        status, words = rackup("StopTimeout=1", config: <<~RUBY) do |port, _|
+          require "#{__dir__}/transactions"
+          client = Transactions.open("#{library}", #{server.port}, 1)
+          run ->(_) { client.transfer("request", ->(_) { sleep }); [200, {}, []] }
+        RUBY
+          @client = track(TCPSocket.new("127.0.0.1", port))
+          @client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+          assert eventually { inside.call == 1 }, "no transaction was begun"
+        end
+        assert_equal [0, ""], [status, words]
+        assert_equal ["", "0", 0], [@client.read, other.exec("SELECT count(*) FROM transfers").getvalue(0, 0), inside.call]
+      ensure
+        other&.close
+      end
+    end
   end
 
   def test_an_address_in_use_is_an_error_and_so_are_wrong_options

@@ -15,7 +15,8 @@ class TestRails < ReactorTest
     COMMANDS = {
       puma: ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "5:5", "-b", "tcp://127.0.0.1:#{port}", APPLICATION] },
       async: ->(port) { [*RUBY, File.join(ReactorTest::ROOT, "examples/rails/async_server.rb"), port.to_s] },
-      rackup: ->(port) { [*RUBY, "-e", "require 'rackup'; Rackup::Server.start", "--", "-s", "reactor", "-E", "production", "-o", "127.0.0.1", "-p", port.to_s, APPLICATION] }
+      rackup: ->(port) { [*RUBY, "-e", "require 'rackup'; Rackup::Server.start", "--", "-s", "reactor", "-E", "production", "-o", "127.0.0.1", "-p", port.to_s, APPLICATION] },
+      stopped: ->(port) { COMMANDS[:rackup].call(port)[..-2] + ["-O", "StopTimeout=1", "config.ru"] }
     }.freeze
     STOP_SIGNAL = :KILL # streams are open
 
@@ -125,6 +126,37 @@ class TestRails < ReactorTest
       check_pages(port, "group")
       check_streams(port, 30)
       check_cable(port)
+    end
+  end
+
+  # The example with an action that waits between two rows.
+  class StoppedServer < RailsServer
+    STOP_SIGNAL = :TERM
+
+    private
+
+    def prepare = write("config.ru", <<~RUBY)
+      application, = Rack::Builder.parse_file(#{APPLICATION.dump})
+      ExampleController.define_method(:half) { Visit.transaction { Visit.create!; sleep; Visit.create! } }
+      application.routes.disable_clear_and_finalize = true
+      application.routes.draw { get "/half", to: "example#half" }
+      run application
+    RUBY
+  end
+
+  test(:an_action_that_is_cut_off_rolls_back_its_transaction, "rackup") do
+    PostgresServer.run do |database|
+      other = PG.connect(**database.options)
+      client = StoppedServer.run(:stopped, database.port, 0) do |server|
+        socket = track(TCPSocket.new("127.0.0.1", server.port))
+        socket.write("GET /half HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        locks = "SELECT count(*) FROM pg_locks WHERE relation = 'visits'::regclass AND mode = 'RowExclusiveLock'"
+        assert eventually { other.exec(locks).getvalue(0, 0) == "1" }, "no transaction was begun"
+        socket
+      end
+      assert_equal ["", "0"], [client.read, other.exec("SELECT count(*) FROM visits").getvalue(0, 0)]
+    ensure
+      other&.close
     end
   end
 

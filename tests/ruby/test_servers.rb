@@ -2,6 +2,7 @@
 
 require_relative "helper"
 require_relative "servers"
+require_relative "transactions"
 require "net/http"
 require "openssl"
 
@@ -93,6 +94,25 @@ class TestServers < ReactorTest
         end
       end
       assert_equal [true], results.map { |error| error.is_a?(PG::Error) }.uniq, results.first.inspect
+    end
+  end
+
+  # The rows of each case, over another connection.
+  Transactions::LIBRARIES.each_key do |library|
+    define_method("test_half_a_transaction_of_#{library}_is_never_committed") do
+      reason = Transactions.absence(library)
+      skip reason if reason
+      require "pg"
+      PostgresServer.run do |server|
+        other = PG.connect(**server.options)
+        other.exec("CREATE TABLE transfers (name text)")
+        assert_equal "", child_says("require #{"#{__dir__}/transactions".dump}; Transactions.call(*ARGV)", library, server.port, gems: true)
+        rows = other.exec("SELECT name, count(*) FROM transfers GROUP BY 1").values.to_h
+        whole = Transactions::CASES.select { |way, _, shielded| shielded && !Transactions::ENDS.include?(way) }
+        assert_equal({ **whole.to_h { |one| [one.join(" "), "2"] }, "all" => (Transactions::CASES.size * 2).to_s }, rows)
+      ensure
+        other&.close
+      end
     end
   end
 
