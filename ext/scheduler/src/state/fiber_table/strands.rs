@@ -212,9 +212,10 @@ impl FiberTable {
     /// Leaves the fiber's outermost expired timeout to a later wait.
     pub fn spare_wait(&mut self, slot: Slot) {
         let number = self[slot].wait.number;
-        if let Some((holder, place)) = self.due_timeout(slot)
-            && let StrandEntry::Timeout(timeout) = &mut self[holder].entries_mut()[place]
-        {
+        let Some((holder, place)) = self.due_timeout(slot) else {
+            return;
+        };
+        if let StrandEntry::Timeout(timeout) = &mut self[holder].entries_mut()[place] {
             timeout.spares = Some(number);
         }
     }
