@@ -36,7 +36,7 @@ module Reactor
     # @api private
     attr_writer :reason
 
-    # @param error [Exception, nil] that a clause handles in which the block begins
+    # @return [Exception, nil] what a clause handles in which the block begins
     # @api private
     attr_writer :handled
 
