@@ -123,14 +123,14 @@ impl State {
         }
     }
 
-    /// Begins cancelling all fibers, including those started by `ensure` clauses, for this reason. Returns the live ones
-    /// that are not ending already.
+    /// Begins cancelling all fibers, including those started by `ensure` clauses, for this reason. Returns the live ones. The
+    /// first time, those that have been cancelled before are ending already, and are left out.
     pub fn begin_cancel(&mut self, reason: ObjectRef) -> Vec<Slot> {
-        self.control.cancelling = Some(reason);
+        let is_first = self.control.cancelling.replace(reason).is_none();
         let fibers = &self.fibers;
         let scheduled = fibers.scheduled();
         scheduled
-            .filter(|slot| !fibers[*slot].is_cancelled())
+            .filter(|slot| !is_first || !fibers[*slot].is_cancelled())
             .collect()
     }
 
