@@ -573,7 +573,7 @@ class TestGroup < ReactorTest
     assert_equal %i[all all], reasons.call { |group| group.cancel(:all) }
     assert_equal [KeyError] * 2, reasons.call { raise error }
     assert_equal [KeyError] * 2, reasons.call { |group| group.async { raise error }; never }
-    assert_equal [Reactor::DeadlineExceeded] * 2, reasons.call({ timeout: 0.001 }) { never }
+    assert_equal [Reactor::DeadlineExceeded] * 2, reasons.call({ timeout: 0.1 }) { never }
     assert_equal %i[left left], reasons.call { throw :tag }
     assert_equal %i[lost lost], reasons.call { |group| group.async { 1 }; group.first }
     assert_nil in_fiber { Reactor.group { |group| group.async { 1 }.tap(&:value) } }.reason
