@@ -97,17 +97,6 @@ module Reactor
         scope = scope.outer until scope.nil? || scope.equal?(within) || scope.shield?
         scope&.shield? ? scope.hold(-> { outside_shields(fiber, within, &block) }) : yield
       end
-
-      # @param first [Exception, nil] the current fiber's
-      # @param second [Exception]
-      # @return [Exception] the one to raise: the second, unless both are cancellations and the first ends more
-      def outer_error(first, second)
-        return second unless first.is_a?(Cancelled) && second.is_a?(Cancelled)
-
-        scope = innermost
-        scope = scope.outer until scope.nil? || [first, second].any? { |error| error.equal?(scope.cancelled) }
-        scope&.cancelled.equal?(first) ? second : first
-      end
     end
 
     # @return [Scope, nil] the one around it

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../scope"
-
 module Reactor
   # Ruby threads for work that blocks or computes with the GVL released and has no non-blocking form. The fiber that requests the
   # work is parked meanwhile.
@@ -90,20 +88,20 @@ module Reactor
       # Whether the work has forked, and this is the child process.
       def forked_child? = @process != Process.pid
 
-      # However often the fiber is interrupted, it leaves only once the job has ended, and raises the last error, but of several
-      # {Reactor::Cancelled} the one of the outermost scope. A loop handles the errors, because there may be thousands, and nested
-      # frames would use up the fiber's stack. A kill occurs only once.
+      # However often the fiber is interrupted, it leaves only once the job has ended, and raises the last error. It waits in the
+      # clause of the first one, so that no second {Reactor::Cancelled} comes. A loop handles the errors, because there may be
+      # thousands, and nested frames would use up the fiber's stack. A kill occurs only once.
       def wait_until_ended
-        error = nil
+        @end.pop
+      rescue Exception => error # rubocop:disable Lint/RescueException -- raised below
         until @end.closed?
           begin
-            @end.pop
-          rescue Exception => another # rubocop:disable Lint/RescueException -- raised below
-            error = Scope.outer_error(error, another)
             cancel
+            @end.pop
+          rescue Exception => error # rubocop:disable Lint/RescueException, Lint/SuppressedException -- raised below
           end
         end
-        raise error if error
+        raise error
       ensure
         unless @end.closed?
           begin
