@@ -17,7 +17,7 @@ impl Scheduler {
     /// Like [`Scheduler::park`], but a pending exception only ends the wait and is raised later. An error returned here
     /// comes from the VM itself (Fiber#raise, Fiber#kill), or from the turn.
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
-        self.park_by(slot, |this, slot| Ok(this.poll_wake(slot)))
+        self.park_by(slot, Self::poll_wake)
     }
 
     #[inline(always)]

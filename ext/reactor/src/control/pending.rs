@@ -71,7 +71,6 @@ impl Scheduler {
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.finds_handler(slot) => self.poll_wait(slot),
-            WaitStatus::TimedOut if self.spares_clause(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
                 self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
@@ -80,6 +79,7 @@ impl Scheduler {
                 self.raise(slot, pending)?;
                 Ok(self.wake_cause(slot))
             }
+            WaitStatus::TimedOut if self.spares_clause(slot)? => self.poll_wait(slot),
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
             WaitStatus::Ended(_) | WaitStatus::Waiting => Ok(self.wake_cause(slot)),
         }
@@ -107,31 +107,31 @@ impl Scheduler {
     }
 
     /// Like [`Scheduler::poll_wait`], but a pending exception only ends the wait, and is kept for later.
-    pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
+    pub fn poll_wake(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let has_timed_out = self.state().fibers.has_timed_out(slot);
         if has_timed_out && !self.finds_handler(slot) {
-            match self.spares_clause(slot) {
-                true => return self.poll_wake(slot),
-                false => return Some(WakeCause::Interrupted),
-            }
+            return match self.spares_clause(slot)? {
+                true => self.poll_wake(slot),
+                false => Ok(Some(WakeCause::Interrupted)),
+            };
         }
-        self.wake_cause(slot)
+        Ok(self.wake_cause(slot))
     }
 
     /// Whether the timeout due is the end of a block in which another ending runs a clause. Then it does not end this wait.
+    /// An error is the thread's: it has been interrupted in the Ruby code that says so.
     #[cold]
-    fn spares_clause(&self, slot: Slot) -> bool {
+    fn spares_clause(&self, slot: Slot) -> Result<bool, Error> {
         let exception = self.state().fibers.due_exception(slot);
         let scheduler = current_scheduler().value();
         let Some(exception) = exception.filter(|_| self.is_object(scheduler)) else {
-            return false;
+            return Ok(false);
         };
-        let answer = call_method(scheduler, "spares_clause?", &[exception.value()]);
-        let spares = answer.is_ok_and(|answer| answer.to_bool());
+        let spares = call_method(scheduler, "spares_clause?", &[exception.value()])?.to_bool();
         if spares {
             self.state_mut().fibers.spare_wait(slot);
         }
-        spares
+        Ok(spares)
     }
 
     /// How the fiber's wait ended, if it has.
