@@ -140,7 +140,7 @@ impl State {
     pub fn waits_although_cancelled(&self, slot: Slot) -> Option<(u8, ObjectRef)> {
         let record = &self.fibers[slot];
         let is_ending = record.is_killed || record.all_pending().next().is_some();
-        let waits_again = record.cancelled > 0 && !is_ending;
+        let waits_again = record.is_cancelled() && !is_ending;
         Some((record.cancelled, self.control.cancelling?)).filter(|_| waits_again)
     }
 
@@ -261,7 +261,7 @@ impl State {
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         let slot = self.fibers.find(fiber);
         self.control
-            .on_end(slot.is_some_and(|slot| self.fibers[slot].cancelled > 0));
+            .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled()));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);

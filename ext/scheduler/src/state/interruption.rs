@@ -220,8 +220,8 @@ impl State {
     pub fn cancel(&mut self, slot: Slot, pending: Pending) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = &mut self.fibers[slot];
-        self.control.count_cancelled(record.cancelled > 0);
-        record.cancelled = record.cancelled.saturating_add(1);
+        self.control.count_cancelled(record.is_cancelled());
+        record.count_cancel();
         if waits_for_resumed || record.is_suspended() {
             record.is_killed |= pending == Pending::Kill;
             return Some(record.fiber);
