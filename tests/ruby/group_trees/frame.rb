@@ -77,12 +77,12 @@ module GroupTrees
     end
 
     # @return [Array<Frame>] those of them that no shield, and no clause of another ending, keeps from it. A shield in an Enumerator
-    #   keeps only what is inside.
+    #   keeps only what is inside, and an Enumerator in a clause does not know of it: $! is the fiber's.
     def exposed
       shields = []
       around.reject do |frame|
         held = frame.kind != :timeout && shields.any? { |fiber| fiber.equal?(frame.fiber) }
-        shields << frame.fiber if frame.kind == :shield || frame.keeps
+        shields << frame.fiber if frame.kind == :shield || (frame.keeps && frame.fiber.equal?(@fiber))
         held
       end
     end
