@@ -123,7 +123,7 @@ impl FileTransfer<'_> {
             Err(_) if DescriptorKind::of(descriptor) != DescriptorKind::File => {
                 Ok(Step::Done((self.done > 0).then_some(Ok(self.done))))
             }
-            Err(_) if is_read => self.read_uncached(room),
+            Err(errno) if is_read => self.read_uncached(room, errno),
             Err(errno) if errno != Errno::AGAIN && self.is_quick_write(room) => self.write_here(),
             Err(_) => self.write_on_worker(room),
         }
@@ -213,10 +213,13 @@ impl FileTransfer<'_> {
         }
     }
 
-    fn read_uncached(&mut self, room: usize) -> Result<Step, Error> {
+    /// A driver is not asked to read a file for which the kernel makes no promise. Afterwards the bytes would have to be
+    /// read again, by a worker. And io_uring reads such a file while it is submitted, if it can be polled: all of FUSE.
+    fn read_uncached(&mut self, room: usize, errno: Errno) -> Result<Step, Error> {
         let step = match room >= SLICE {
             true => self.read_into_buffer(room, WorkClass::Disk)?,
-            false => self.populate_by_driver(room)?,
+            false if errno == Errno::AGAIN => self.populate_by_driver(room)?,
+            false => None,
         };
         step.map_or_else(|| self.read_copy(room), Ok)
     }
