@@ -469,6 +469,15 @@ class TestFiles < ReactorTest
     end
   end
 
+  # The driver's bytes are thrown away, and the file may be slow (FUSE), or give them only once.
+  def test_uring_reads_no_file_for_which_the_kernel_promises_nothing
+    needs_linux "proc(5)"
+    in_fiber do
+      assert_equal 60, File.open("/proc/self/status") { |file| file.sysread(60) }.bytesize
+      assert_equal 0, carried
+    end
+  end
+
   # Workers and the driver read at an explicit offset.
   def test_an_interrupted_read_does_not_move_the_offset
     random = Random.new(7)
