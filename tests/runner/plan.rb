@@ -8,11 +8,11 @@ module Runner
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
     BACKEND_INDEPENDENT = %w[
-      test_bench test_docs test_examples test_fuzz test_gems test_layers test_mutants test_panic_points test_rails test_runner
+      test_bench test_docs test_examples test_fuzz test_gems test_layers test_panic_points test_rails test_runner
       test_servers test_types test_wide
     ].freeze
     # Of these the tests of our own tools: they run on one Ruby only, as does the documentation's site.
-    OF_TOOLS = %w[test_bench test_fuzz test_layers test_mutants test_panic_points test_runner test_types test_wide].freeze
+    OF_TOOLS = %w[test_bench test_fuzz test_layers test_panic_points test_runner test_types test_wide].freeze
     # What they load besides Ruby's own library. That Ruby is the newest that has it, because a new Ruby may lack gems.
     LIBRARIES_OF_TOOLS = %w[rbs rexml/document yard kramdown-parser-gfm].freeze
     # Tables of many cells that wait: on the newest Ruby only, on the first backend and, with --all, on poll(2), which has no edges.
