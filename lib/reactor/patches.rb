@@ -56,7 +56,8 @@ module Reactor
 
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
-      [IO.singleton_class, CopyStream], [IO, IOWrite, { condition: IOWrite }],
+      [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
+      [IO, IOWrite, { condition: IOWrite }],
       [Fiber, FiberInspect],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],

@@ -617,6 +617,39 @@ class TestFiles < ReactorTest
     assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
   end
 
+  # Each reads a file by its path.
+  READERS_BY_PATH = {
+    read: ->(path) { File.read(path) }, binread: ->(path) { IO.binread(path) }, readlines: ->(path) { File.readlines(path).join },
+    sysopen: ->(path) { IO.open(IO.sysopen(path), &:read) }, reopen: ->(path) { File.open(File::NULL) { |io| io.reopen(path).read } },
+    copy_stream: ->(path) { StringIO.new.tap { |copy| IO.copy_stream(path, copy) }.string }
+  }.freeze
+  # Ruby 3.3 offers the scheduler nothing before it opens these, and its patches could not keep `$_`.
+  READERS_BY_HOOK = { foreach: ->(path) { [].tap { |lines| File.foreach(path) { lines << $_ } }.join } }.freeze
+
+  # Files opened by the same method were quick, which says nothing about a FIFO.
+  def test_a_fifo_opened_by_its_path_parks_only_its_fiber
+    readers = RUBY_VERSION < "3.4" ? READERS_BY_PATH : READERS_BY_PATH.merge(READERS_BY_HOOK)
+    in_fiber do
+      readers.each_with_index do |(name, read), index|
+        20.times { assert_bytes BYTES, read.call(@path), name.to_s } # the first one may run on a worker
+        File.mkfifo(path = "#{@path}.#{name}")
+        writer = Fiber.schedule { sleep 0; assert_equal BYTES.bytesize, index.even? ? IO.write(path, BYTES) : IO.binwrite(path, BYTES) }
+        assert_bytes BYTES, read.call(path), name.to_s
+        assert(eventually { !writer.alive? })
+      end
+    end
+  end
+
+  def test_opens_that_fail_raise_as_without_a_scheduler
+    calls = %i[read binread readlines write binwrite sysopen foreach].to_h do |name|
+      [name, [[], [nil], [1], ["a\0b"], ["/nowhere/file"], ["/nowhere/file", "x"], [@path, "x", 1, 2, 3, 4]].map { |given| -> { IO.public_send(name, *given) { nil } } }]
+    end
+    calls.each do |name, each|
+      each.each { |call| assert_equal told(&call), in_fiber { told(&call) }, name.to_s }
+    end
+    assert_equal File.method(:read).unbind.bind_call(File, @path, 3, 1, mode: "rb"), in_fiber { File.read(@path, 3, 1, mode: "rb") }
+  end
+
   # --- no fiber starves ----------------------------------------------------------------------------------------------
 
   # A single call is enough. It is repeated if it ended before the other fiber had run three times.

@@ -88,7 +88,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
         function!(reactor::lengthen_time_slice, 0),
     )?;
     internal.define_module_function("seconds", function!(convert::seconds, 1))?;
-    internal.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
+    internal.define_module_function("opening_waits?", function!(for_patches::opening_waits, 1))?;
     internal.define_module_function("io_number", function!(io_info::io_number, 1))?;
     internal.define_module_function(
         "lock_native_thread",

@@ -4,31 +4,59 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, so it runs on a thread of its
-    # own. Ruby 3.3 does not offer open(2) to a scheduler, and 3.4 does not say whether a file is a FIFO. Finding out costs a
-    # stat(2).
+    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, and opening a device may wait
+    # as well, so that runs on a thread of its own. Ruby 3.3 does not offer open(2) to a scheduler, and later versions do not say
+    # what is opened, so how long earlier ones took is no guide. Finding out costs a stat(2).
     #
     # @api private
     module FileOpen
       # @raise as without a scheduler
-      # @raise [ThreadError] the file is a FIFO and no thread can be started
-      def initialize(path = (nothing = true), ...)
-        return super() if nothing
+      # @raise [ThreadError] opening may wait and no thread can be started
+      def initialize(*arguments, **) = FileOpen.parked(arguments.first) { super }
 
+      # @param path [String, #to_path, Object] what the block opens
+      # @return what the block returns; it runs on a thread of its own if opening the path may wait
+      def self.parked(path)
         scheduler = Schedulers.current
-        return super unless scheduler
+        return yield unless scheduler
 
         scheduler.yield_if_slice_spent
-        return super unless FileOpen.fifo?(path)
-
-        scheduler.run_on_own_thread { super }
+        waits?(path) ? scheduler.run_on_own_thread { yield } : yield # rubocop:disable Style/ExplicitBlockArgument -- allocates nothing
       end
 
-      def self.fifo?(path)
-        return Internal.fifo?(path) if String === path
+      def self.waits?(path)
+        return Internal.opening_waits?(path) if String === path
 
-        !(IO === path) && path.respond_to?(:to_path) && Internal.fifo?(path.to_path)
+        !(IO === path) && path.respond_to?(:to_path) && Internal.opening_waits?(path.to_path)
       end
+    end
+
+    # Prepended to IO's singleton class: the methods that open a file without File.new. They run as a whole where {FileOpen} would
+    # open the file. IO.foreach is not among them, because it would set `$_` here instead of in its caller.
+    #
+    # @api private
+    module PathMethods
+      # @return [String, nil]
+      # @raise as without a scheduler
+      def read(*arguments, **) = FileOpen.parked(arguments.first) { super }
+
+      # (see #read)
+      def binread(*arguments, **) = FileOpen.parked(arguments.first) { super }
+
+      # @return [Array<String>]
+      # @raise as without a scheduler
+      def readlines(*arguments, **) = FileOpen.parked(arguments.first) { super }
+
+      # @return [Integer] bytes
+      # @raise as without a scheduler
+      def write(*arguments, **) = FileOpen.parked(arguments.first) { super }
+
+      # (see #write)
+      def binwrite(*arguments, **) = FileOpen.parked(arguments.first) { super }
+
+      # @return [Integer] a descriptor
+      # @raise as without a scheduler
+      def sysopen(*arguments) = FileOpen.parked(arguments.first) { super }
     end
 
     # Prepended to File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or

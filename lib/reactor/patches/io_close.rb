@@ -115,7 +115,7 @@ module Reactor
         return super if equal?(file)
 
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
-        super.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
+        FileOpen.parked(file) { super }.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
       end
     end
   end

@@ -80,6 +80,17 @@ module Reactor
       @offload.call(place, work)
     end
 
+    # Runs work that may wait forever, and so must not be judged by its cost, on a thread of its own. The extension calls this by
+    # name.
+    #
+    # @param work [#call]
+    # @return what the work returns
+    # @raise [ThreadError] no thread can be started
+    # @api private
+    def run_waiting(work)
+      current? && !closed? && @offload.may_switch? ? @offload.run_on_own_thread { work.call } : run_inline(work)
+    end
+
     # Runs work that `blocking_operation_wait` would leave to the VM, because an override has called the hook. IO.copy_stream then
     # blocks the thread when it waits. The extension calls this by name.
     #

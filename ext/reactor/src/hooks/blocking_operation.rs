@@ -6,13 +6,14 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::{call_method, undefined},
-        caller::{CLOSE, LEFT_TO_VM, caller_beyond},
+        caller::{CLOSE, LEFT_TO_VM, OPENING, caller_beyond},
         method::Receiver,
     },
 };
 
 /// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and that another thread may
-/// run. Whether another thread runs it depends on the past cost of its caller's operations: see `Offload#run_by_cost`.
+/// run. Whether another thread runs it depends on the past cost of its caller's operations: see `Offload#run_by_cost`. An
+/// operation that may wait forever runs on a thread of its own, however quick others were.
 ///
 /// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker
 /// it would occupy the worker meanwhile, but in the VM it waits through `io_wait`. If IO#close were interrupted before
@@ -28,6 +29,9 @@ pub fn blocking_operation_wait(
 ) -> Result<Value, Error> {
     if CLOSE.have_called() {
         return Ok(undefined()); // the most common case
+    }
+    if OPENING.have_called() {
+        return call_method(this.as_value(), "run_waiting", &[work]);
     }
     match caller_beyond::<8>("blocking_operation_wait", &LEFT_TO_VM) {
         Some(caller) if !caller.is_named && !this.is_closed() => {

@@ -1,10 +1,10 @@
 //! Methods called by the patches in `lib/reactor/patches/`: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (also for
-//! offloaded operations), and `Reactor::Internal.fifo?` for files. (`flock` is written in Ruby:
+//! offloaded operations), and `Reactor::Internal.opening_waits?` for files. (`flock` is written in Ruby:
 //! `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Operation;
-use reactor_scheduler::system::{errno::Errno, kind::is_fifo};
+use reactor_scheduler::system::{errno::Errno, kind};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
@@ -66,7 +66,7 @@ pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Err
     scope.check_slice().map(drop)
 }
 
-/// `Reactor::Internal.fifo?(path)`: whether this path (a String) is a FIFO.
-pub fn fifo(path: Value) -> bool {
-    RString::from_value(path).is_some_and(|path| is_fifo(bytes(path)))
+/// `Reactor::Internal.opening_waits?(path)`: whether opening this path (a String) may wait forever.
+pub fn opening_waits(path: Value) -> bool {
+    RString::from_value(path).is_some_and(|path| kind::opening_waits(bytes(path)))
 }

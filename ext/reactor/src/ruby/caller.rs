@@ -101,7 +101,15 @@ const LOCKING_AGAIN: [&str; 2] = ["sleep", "wait"];
 /// them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
 pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 
-/// The most common of these methods.
+/// These methods pass open(2) to `blocking_operation_wait`, which does not say what they open: perhaps a FIFO, which waits for
+/// its other end. (Patches find out before the other methods that open files: `lib/reactor/patches/file.rb`.) From 3.4 on.
+pub static OPENING: Callers = Callers::new(&[
+    ("IO", "foreach"),
+    ("Zlib::GzipReader", "open"),
+    ("Zlib::GzipWriter", "open"),
+]);
+
+/// The most common of [`LEFT_TO_VM`].
 pub static CLOSE: Callers = Callers::new(&[("IO", "close")]);
 
 /// Whether one of these methods called the running hook: among the innermost DEPTH frames, the first of which is the hook's

@@ -1,7 +1,7 @@
 //! Asks the kernel what a descriptor refers to.
 
 use rustix::{
-    fs::{Dev, FileType, major, minor},
+    fs::{Dev, FileType, Stat, major, minor},
     net::{SocketType, sockopt},
 };
 
@@ -72,19 +72,27 @@ pub fn is_socket(descriptor: Descriptor) -> bool {
     sockopt::socket_type(descriptor).is_ok()
 }
 
-/// Whether the path is a FIFO, whose opening blocks until its other end is opened.
-pub fn is_fifo(path: Vec<u8>) -> bool {
-    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+/// Whether opening the path may wait for something other than a disk: a FIFO waits for its other end, and a device for
+/// whatever its driver waits for, such as a modem's carrier.
+pub fn opening_waits(path: Vec<u8>) -> bool {
+    let waits = |stat: Stat| match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo | FileType::BlockDevice => true,
+        FileType::CharacterDevice => !never_waits(stat.st_rdev),
+        _ => false,
+    };
+    rustix::fs::stat(path).is_ok_and(waits)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Descriptor, DescriptorKind, is_fifo, never_waits};
+    use super::{Descriptor, DescriptorKind, never_waits, opening_waits};
 
     #[test]
-    fn a_regular_file_is_no_fifo() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        assert!(!is_fifo(path.into()));
+    fn files_and_memory_devices_are_opened_at_once() {
+        for path in [env!("CARGO_MANIFEST_DIR"), file!(), "/dev/null", "/nowhere"] {
+            assert!(!opening_waits(path.into()), "{path}");
+        }
+        assert!(opening_waits("/dev/tty".into()));
     }
 
     #[cfg(target_os = "linux")]

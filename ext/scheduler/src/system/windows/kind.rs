@@ -101,8 +101,8 @@ pub(super) fn is_socket_handle(polled: reactor::Descriptor) -> bool {
     socket_type(polled).is_some()
 }
 
-/// False: opening a named pipe does not block.
-pub fn is_fifo(_path: Vec<u8>) -> bool {
+/// False: neither named pipes nor devices wait for anything.
+pub fn opening_waits(_path: Vec<u8>) -> bool {
     false
 }
 
