@@ -9,6 +9,7 @@ require_relative "patches/copy_stream"
 require_relative "patches/name_resolution"
 require_relative "patches/forked_child"
 require_relative "patches/socket_connect"
+require_relative "patches/socket_mode"
 require_relative "patches/timeout"
 require_relative "patches/virtual_time"
 
@@ -57,7 +58,7 @@ module Reactor
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
-      [IO, IOWrite, { condition: IOWrite }],
+      [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
       [Fiber, FiberInspect],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],

@@ -252,4 +252,53 @@ class TestIOWait < ReactorTest
       assert_operator waits - skipped, :<, waits / 4, "waits that needed a system call"
     end
   end
+
+  # In a child, because sockets made before the first scheduler are cared for by that one. A method that stops the thread makes
+  # the child hang, because another fiber makes it return.
+  def test_sockets_given_in_blocking_mode_park_only_their_fiber
+    skip "each hook call makes sockets non-blocking" if windows?
+    seen = child_says(<<~'RUBY')
+      require "socket"
+      require "io/nonblock"
+      GIVEN = {
+        "before the first scheduler" => nil,
+        "later" => ->(socket) { socket.class.for_fd(socket.fileno).tap { |given| given.autoclose = false } },
+        "by recv_io" => ->(socket) { UNIXSocket.pair.then { |from, to| from.send_io(socket); to.recv_io(socket.class) } }
+      }
+      FULL = ->(socket) { socket.write_nonblock("x" * 65_536, exception: false).then { |count| FULL.call(socket) if Integer === count } }
+      EMPTY = ->(socket) { socket.read_nonblock(65_536, exception: false).then { |bytes| EMPTY.call(socket) if String === bytes } }
+      LISTENER = -> { TCPServer.new("127.0.0.1", 0).then { |server| [server, server.local_address] } }
+      CONNECT = ->(address) { Socket.new(:INET, :STREAM).connect(address) }
+      PAIR = -> { UNIXSocket.pair }
+      FULL_PAIR = -> { PAIR.call.tap { |socket, _| FULL.call(socket) } }
+      WRITE = ->(peer) { peer.write("x") }
+      METHODS = {
+        accept: [LISTENER, :accept.to_proc, CONNECT], sysaccept: [LISTENER, :sysaccept.to_proc, CONNECT],
+        recv: [PAIR, ->(socket) { socket.recv(1) }, WRITE], recvfrom: [PAIR, ->(socket) { socket.recvfrom(1) }, WRITE],
+        recvmsg: [PAIR, :recvmsg.to_proc, WRITE], recv_io: [PAIR, :recv_io.to_proc, ->(peer) { peer.send_io($stdin) }],
+        send: [FULL_PAIR, ->(socket) { socket.send("x" * 65_536, 0) }, EMPTY], sendmsg: [FULL_PAIR, ->(socket) { socket.sendmsg("x" * 65_536) }, EMPTY],
+        send_io: [FULL_PAIR, ->(socket) { socket.send_io($stdin) }, EMPTY]
+      }
+      cases = METHODS.flat_map do |name, (make, call, answer)|
+        GIVEN.map do |given, transform|
+          socket, peer = make.call
+          socket.nonblock = false
+          [name, given, call, answer, transform, socket, peer]
+        end
+      end
+      closed = UNIXSocket.pair.each(&:close)
+      never_opened = UNIXSocket.allocate
+      Reactor.run do
+        cases.each do |name, given, call, answer, transform, socket, peer|
+          socket = transform.call(socket) if transform
+          puts "#{name} of a socket given #{given} is in blocking mode" unless socket.nonblock?
+          waiting = Fiber.schedule { call.call(socket) }
+          answer.call(peer)
+          sleep 0 while waiting.alive?
+        end
+      end
+      print cases.size
+    RUBY
+    assert_equal "27", seen
+  end
 end

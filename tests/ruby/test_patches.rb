@@ -148,7 +148,7 @@ class TestPatches < ReactorTest
 
   CONDITIONS = {
     nil => "all", Reactor::Patches::SocketConnect => "all on Windows", Reactor::Patches::IOWrite => "all on Windows",
-    Reactor::Patches::SocketShutdown => "all on Windows",
+    Reactor::Patches::SocketShutdown => "all on Windows", Reactor::Patches::SocketMode => "all but on Windows",
     Reactor::Patches::TimeoutException => "those with a timeout library that hands `Timeout::Error` to a scheduler"
   }.freeze
 
