@@ -54,6 +54,11 @@ impl Unavailable {
         self.error.is_some_and(|error| shortages.contains(&error))
     }
 
+    /// The reason without the error: a sentence, or the name of the system call that failed.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     /// The error number of the system call that failed; None if none was made.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.error
@@ -73,9 +78,11 @@ impl fmt::Display for Unavailable {
 impl Error for Unavailable {}
 
 impl From<Unavailable> for io::Error {
+    /// The system call's error, but in case of a shortage the reason itself: of what there is too little is in no number.
     fn from(unavailable: Unavailable) -> Self {
-        match unavailable.error {
-            Some(error) => Self::from_raw_os_error(error),
+        match unavailable.error.map(Self::from_raw_os_error) {
+            Some(error) if unavailable.is_shortage() => Self::new(error.kind(), unavailable),
+            Some(error) => error,
             None => Self::new(io::ErrorKind::Unsupported, unavailable.reason),
         }
     }

@@ -36,13 +36,14 @@ module Reactor
     def backend = Internal.choose(nil)
 
     # @return [Hash{Symbol => true, String}] all backends, best first: true, or the reason why the backend is unavailable here
-    def backends = Internal.backends
+    def backends = Internal.backends.transform_values { |answer| SystemCallError === answer ? answer.message : answer }
   end
 
   class << Internal
     # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best backend
     # @return [Symbol] the chosen backend
     # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message
+    # @raise [SystemCallError] descriptors or memory are short
     # @raise [TypeError] wanted is neither a name nor nil
     # @api private
     def choose(wanted)
@@ -53,6 +54,7 @@ module Reactor
       name = wanted.to_sym
       case reason = backends[name]
       when true then name
+      when SystemCallError then raise reason
       when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (known: #{backends.keys.join(", ")})"
       else raise ArgumentError, "backend #{name} is not available: #{reason}"
       end

@@ -88,6 +88,28 @@ class TestBackends < ReactorTest
     assert_equal "Errno::EMFILE\ntrue\n:uring\n", out
   end
 
+  # The kernel counts the memory of rings, except for root. With the first limit none can be opened, with the second one only a few.
+  def test_the_limit_that_refuses_io_uring_its_memory_is_named
+    skip "no io_uring here" unless Reactor.backends[:uring] == true
+    none, few = [0, 256 << 10].map do |limit|
+      child_says(<<~RUBY, env: { "REACTOR_BACKEND" => nil }).lines(chomp: true)
+        Process::Sys.setuid(65_534) if Process.uid.zero?
+        Process.setrlimit(:MEMLOCK, #{limit})
+        puts Reactor.backends[:uring]
+        schedulers = []
+        begin
+          64.times { schedulers << Reactor::Scheduler.new(backend: :uring) }
+        rescue SystemCallError
+          puts $!.message
+        end
+        puts Reactor.backend, schedulers.empty?
+      RUBY
+    end
+    skip "this kernel does not count the memory of rings" if none.first == "true"
+    message = "Cannot allocate memory - io_uring_setup, which RLIMIT_MEMLOCK limits"
+    assert_equal [[message, message, "epoll", "true"], ["true", message, "epoll", "false"]], [none, few]
+  end
+
   # The library of a clone is built by rake, that of an installed gem by RubyGems.
   def test_without_the_native_library_require_is_a_load_error_with_the_command_that_builds_it
     abi = RUBY_VERSION[/\A\d+\.\d+/]

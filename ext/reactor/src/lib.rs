@@ -30,7 +30,7 @@ use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, watching,
 };
-use ruby::{convert, fiber, hidden_ivar, io_info, object, ractor, thread};
+use ruby::{convert, error, fiber, hidden_ivar, io_info, object, ractor, thread};
 use standalone::{
     child_process, http_request, patch_lock,
     poller::{self, Poller},
@@ -255,7 +255,9 @@ fn backends(ruby: &Ruby) -> Result<RHash, Error> {
         let name: Symbol = ruby.to_symbol(backend.name());
         match backend.availability() {
             Ok(()) => hash.aset(name, true)?,
-            Err(reason) if reason.is_shortage() => hash.aset(name, true)?,
+            Err(reason) if reason.is_shortage() => {
+                hash.aset(name, error::into_exception(error::shortage(&reason))?)?;
+            }
             Err(reason) => hash.aset(name, reason.to_string())?,
         }
     }

@@ -10,6 +10,7 @@ use magnus::{
     value::Lazy,
 };
 use rb_sys::VALUE;
+use reactor::Unavailable;
 use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
 
 use crate::ruby::{io::set_hidden, object::Object};
@@ -164,10 +165,18 @@ pub fn errno(code: i32, what: Option<&str>) -> Error {
 /// The error for a core that could not be opened: the system's, or ArgumentError with the reason.
 #[cold]
 pub fn unavailable(error: &io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(_) => system_error(error),
-        None => argument_error(error.to_string()),
+    let inner = error.get_ref().and_then(|error| error.downcast_ref());
+    match (inner, error.raw_os_error()) {
+        (Some(reason), _) => shortage(reason),
+        (None, Some(_)) => system_error(error),
+        (None, None) => argument_error(error.to_string()),
     }
+}
+
+/// The Errno exception for a backend for which descriptors or memory are short.
+#[cold]
+pub fn shortage(reason: &Unavailable) -> Error {
+    errno(reason.raw_os_error().unwrap_or(0), Some(reason.reason()))
 }
 
 /// Socket::ResolutionError with an error_code from getaddrinfo(3).
