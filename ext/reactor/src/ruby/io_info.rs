@@ -43,7 +43,7 @@ impl IoInfo {
             descriptor,
             owner_id: OwnerId(given.map_or(0, io_number_in)),
             kind: DescriptorKind::from_bits(packed),
-            is_ruby_socket: packed & 8 != 0,
+            is_ruby_socket: packed & 16 != 0,
         })
     }
 
@@ -143,13 +143,13 @@ fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>)
     (pack(io_number, is_socket(io.value()), kind), inode)
 }
 
-/// The number that the IO stores: its io number, one bit for Ruby's socket classes, and three bits for the kind.
+/// The number that the IO stores: its io number, one bit for Ruby's socket classes, and four bits for the kind.
 fn pack(io_number: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
-    io_number << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
+    io_number << 5 | u64::from(is_ruby_socket) << 4 | kind.bits()
 }
 
 fn io_number_in(packed: u64) -> u64 {
-    packed >> 4
+    packed >> 5
 }
 
 fn is_socket(io: Value) -> bool {

@@ -24,11 +24,19 @@ use crate::{
 
 /// One non-blocking system call on the rest of the buffer.
 pub fn attempt(io: &IoInfo, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
-    transfer.call(
-        done,
-        |bytes| system::read(io.kind, io.descriptor, bytes),
-        |bytes| system::write(io.kind, io.descriptor, bytes),
-    )
+    let mut is_cut = false;
+    let read = |bytes: &mut [u8]| match io.kind {
+        DescriptorKind::UnixSocket if !bytes.is_empty() => {
+            let (count, cut) = system::receive_unix(io.descriptor, bytes)?;
+            is_cut = cut;
+            Ok(count)
+        }
+        kind => system::read(kind, io.descriptor, bytes),
+    };
+    let write = |bytes: &[u8]| system::write(io.kind, io.descriptor, bytes);
+    let (answer, room) = transfer.call(done, read, write)?;
+    // A read that was cut had no room for more.
+    Ok((answer, if is_cut { 0 } else { room }))
 }
 
 /// One system call without a scheduler: in a forked child, or for a loop without fibers. Files are read and written with

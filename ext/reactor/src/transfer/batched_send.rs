@@ -10,7 +10,7 @@
 
 use magnus::Error;
 use reactor::OperationId;
-use reactor_scheduler::system::{errno::Errno, kind::DescriptorKind};
+use reactor_scheduler::system::errno::Errno;
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
@@ -36,7 +36,7 @@ pub fn send(
     if transfer.direction == Direction::Read || !scheduler.state_mut().should_batch() {
         return Ok(None);
     }
-    let is_stream = io.is_ruby_socket && io.kind == DescriptorKind::StreamSocket;
+    let is_stream = io.is_ruby_socket && io.kind.is_stream_socket();
     let mut started = None;
     let start = |bytes: &[u8]| {
         if is_stream && bytes.len() <= MAX_QUEUED {

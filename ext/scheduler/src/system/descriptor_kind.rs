@@ -4,9 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DescriptorKind {
-    /// TCP, or a Unix stream socket: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the
-    /// call was cut short by urgent data, passed descriptors or another sender's credentials. recv(2) does not report
-    /// these cases, and calls that do are slower, so the selector learns of them (`src/selector/registration.rs`).
+    /// TCP: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the call was cut short by urgent
+    /// data. recv(2) does not report that, so the selector learns of it (`src/selector/registration.rs`).
     StreamSocket,
     /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,
@@ -24,10 +23,12 @@ pub enum DescriptorKind {
     /// A pipe that is most likely not in packet mode: a short count said that it was empty, and the next call found it
     /// empty. If it is in packet mode after all, the selector learns that, as with sockets.
     StreamPipe,
+    /// A Unix stream socket: as TCP, but recvmsg(2), which tells when a read ended behind a passed descriptor.
+    UnixSocket,
 }
 
 impl DescriptorKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::StreamSocket,
         Self::OtherSocket,
         Self::Pipe,
@@ -36,14 +37,16 @@ impl DescriptorKind {
         Self::File,
         Self::MemoryFile,
         Self::StreamPipe,
+        Self::UnixSocket,
     ];
 
-    /// The inverse of [`DescriptorKind::bits`]; only the lowest three bits count.
+    /// The inverse of [`DescriptorKind::bits`]; only the lowest four bits count.
     pub fn from_bits(bits: u64) -> Self {
-        Self::ALL[(bits & 7) as usize]
+        let known = Self::ALL.get((bits & 15) as usize);
+        known.copied().unwrap_or(Self::PollFirst)
     }
 
-    /// The kind in three bits.
+    /// The kind in four bits.
     pub fn bits(self) -> u64 {
         self as u64
     }
@@ -55,11 +58,15 @@ impl DescriptorKind {
 
     /// Whether a short count means that the kernel has no more.
     pub fn short_means_drained(self) -> bool {
-        self == Self::StreamSocket || self.is_pipe()
+        self.is_stream_socket() || self.is_pipe()
+    }
+
+    pub fn is_stream_socket(self) -> bool {
+        matches!(self, Self::StreamSocket | Self::UnixSocket)
     }
 
     pub fn is_socket(self) -> bool {
-        matches!(self, Self::StreamSocket | Self::OtherSocket)
+        self.is_stream_socket() || self == Self::OtherSocket
     }
 
     pub fn is_pipe(self) -> bool {
@@ -74,7 +81,7 @@ mod tests {
     #[test]
     fn every_kind_survives_its_bits() {
         for kind in DescriptorKind::ALL {
-            assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);
+            assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 4), kind);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::{
     fs::{Dev, FileType, Stat, major, minor},
-    net::{SocketType, sockopt},
+    net::{AddressFamily, SocketType, getsockname, sockopt},
 };
 
 pub use crate::system::descriptor_kind::DescriptorKind;
@@ -17,8 +17,7 @@ pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
         return (DescriptorKind::PollFirst, None);
     };
     let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Socket if is_stream_of_bytes(descriptor) => DescriptorKind::StreamSocket,
-        FileType::Socket => DescriptorKind::OtherSocket,
+        FileType::Socket => kind_of_socket(descriptor),
         FileType::Fifo => DescriptorKind::Pipe,
         FileType::RegularFile if nowait::lives_in_memory(descriptor) => DescriptorKind::MemoryFile,
         FileType::RegularFile | FileType::Directory | FileType::BlockDevice => DescriptorKind::File,
@@ -44,20 +43,20 @@ impl DescriptorKind {
     }
 }
 
-/// Whether a socket is a stream without message boundaries: TCP, or a Unix socket. Linux reports the protocol, so one call
-/// is enough for TCP and UDP. Unix sockets have no protocol.
-fn is_stream_of_bytes(socket: Descriptor) -> bool {
+/// Linux reports the protocol, so one call is enough for TCP and UDP. Unix sockets have no protocol.
+fn kind_of_socket(socket: Descriptor) -> DescriptorKind {
     #[cfg(target_os = "linux")]
-    {
-        use rustix::net::{AddressFamily, ipproto};
-
-        match sockopt::socket_protocol(socket) {
-            Ok(None) if sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX) => {}
-            Ok(protocol) => return protocol == Some(ipproto::TCP),
-            Err(_) => return false,
-        }
+    match sockopt::socket_protocol(socket) {
+        Ok(Some(rustix::net::ipproto::TCP)) => return DescriptorKind::StreamSocket,
+        Ok(None) => {}
+        _ => return DescriptorKind::OtherSocket,
     }
-    sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+    let family = getsockname(socket).map(|address| address.address_family());
+    match sockopt::socket_type(socket) {
+        Ok(SocketType::STREAM) if family == Ok(AddressFamily::UNIX) => DescriptorKind::UnixSocket,
+        Ok(SocketType::STREAM) if cfg!(not(target_os = "linux")) => DescriptorKind::StreamSocket,
+        _ => DescriptorKind::OtherSocket,
+    }
 }
 
 /// Whether it is one of Linux's devices null, zero, full, random and urandom: major number 1, with these minor numbers.
@@ -116,7 +115,7 @@ mod tests {
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(
             DescriptorKind::of(Descriptor::of(&stream)),
-            DescriptorKind::StreamSocket
+            DescriptorKind::UnixSocket
         );
         let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
         assert_eq!(

@@ -3,10 +3,13 @@
 //! Where the kernel has a call that cannot block, readiness is not checked first. O_NONBLOCK is never changed, because
 //! other processes may share the flag.
 
-use std::{io, time::Duration};
+use std::{
+    io::{self, IoSliceMut},
+    time::Duration,
+};
 
 use reactor::Interest;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags};
 
 use crate::system::{
     descriptor::{Descriptor, check_ready, is_nonblocking},
@@ -46,7 +49,7 @@ pub fn read(
         return Ok(rustix::io::read(descriptor, bytes)?);
     }
     match kind {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
+        DescriptorKind::StreamSocket | DescriptorKind::UnixSocket | DescriptorKind::OtherSocket => {
             let (_, count) = rustix::net::recv(descriptor, bytes, RecvFlags::DONTWAIT)?;
             Ok(count)
         }
@@ -79,6 +82,17 @@ pub fn read(
     }
 }
 
+/// Reads from a Unix stream socket. The second value tells whether the kernel has stopped behind a message with ancillary
+/// data (descriptors, credentials), which this discards as recv(2) does: then there may be more bytes.
+pub fn receive_unix(descriptor: Descriptor, bytes: &mut [u8]) -> Result<(usize, bool), Errno> {
+    let (mut nothing, bytes) = (
+        RecvAncillaryBuffer::default(),
+        &mut [IoSliceMut::new(bytes)],
+    );
+    let message = rustix::net::recvmsg(descriptor, bytes, &mut nothing, RecvFlags::DONTWAIT)?;
+    Ok((message.bytes, message.flags.contains(ReturnFlags::CTRUNC)))
+}
+
 /// Writes what fits: a byte count, or EAGAIN if nothing fits; at most [`SLICE`] to a descriptor that never blocks. A
 /// write of 0 bytes waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
@@ -86,7 +100,7 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
         return Ok(rustix::io::write(descriptor, bytes)?);
     }
     match kind {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
+        DescriptorKind::StreamSocket | DescriptorKind::UnixSocket | DescriptorKind::OtherSocket => {
             Ok(rustix::net::send(descriptor, bytes, SEND_FLAGS)?)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => {

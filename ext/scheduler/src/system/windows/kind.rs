@@ -55,7 +55,7 @@ impl DescriptorKind {
     /// the descriptor without a system call; Wine would poll it.
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         match self {
-            Self::StreamSocket | Self::OtherSocket => descriptor.polled(),
+            Self::StreamSocket | Self::UnixSocket | Self::OtherSocket => descriptor.polled(),
             _ => descriptor.polled() | NO_SOCKET,
         }
     }

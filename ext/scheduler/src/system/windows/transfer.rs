@@ -34,7 +34,7 @@ pub fn poll_now(
         return Err(io::Error::from_raw_os_error(ERROR_INVALID_HANDLE as i32));
     }
     let is_readable = match kind {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
+        DescriptorKind::StreamSocket | DescriptorKind::UnixSocket | DescriptorKind::OtherSocket => {
             let poll = if interest.is_priority() {
                 select_now
             } else {
@@ -86,7 +86,9 @@ pub fn read(
         return descriptor.handle().map(|_| 0);
     }
     match kind {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => receive(descriptor, bytes),
+        DescriptorKind::StreamSocket | DescriptorKind::UnixSocket | DescriptorKind::OtherSocket => {
+            receive(descriptor, bytes)
+        }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => nowait::read(descriptor, bytes),
         DescriptorKind::PollFirst => console::take(descriptor, bytes),
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
@@ -96,12 +98,19 @@ pub fn read(
     }
 }
 
+/// Windows passes no descriptors, and [`detect`](crate::system::kind::detect) finds no such socket.
+pub fn receive_unix(descriptor: Descriptor, bytes: &mut [u8]) -> Result<(usize, bool), Errno> {
+    Ok((receive(descriptor, bytes)?, false))
+}
+
 /// Writes what fits: a byte count, or EAGAIN if nothing fits or only a worker can write
 /// ([`DescriptorKind::is_written_by_worker`]); at most [`SLICE`] to a descriptor that never blocks. A write of 0 bytes
 /// waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     match kind {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => transmit(descriptor, bytes),
+        DescriptorKind::StreamSocket | DescriptorKind::UnixSocket | DescriptorKind::OtherSocket => {
+            transmit(descriptor, bytes)
+        }
         _ if bytes.is_empty() => descriptor.handle().map(|_| 0),
         DescriptorKind::Pipe | DescriptorKind::StreamPipe | DescriptorKind::PollFirst => {
             descriptor.handle().and(Err(Errno::AGAIN))
