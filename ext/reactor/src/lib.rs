@@ -22,10 +22,14 @@ mod standalone;
 mod transfer;
 mod wait;
 
-use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, function, method, prelude::*};
+use magnus::{
+    Error, RClass, RHash, RModule, Ruby, Symbol, TypedData, function, method, prelude::*,
+};
 use reactor::Backend;
 
-use control::scheduler::Scheduler;
+use control::{
+    collectable_timeout::TimeoutBlock, scheduler::Scheduler, watcher_marks::WatcherMarks,
+};
 use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, watching,
@@ -46,10 +50,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::panics::point("init");
     ruby::ractor_safe();
     thread::count_forks();
-    // Initialised before another Ractor can ask for it: a lock around a call to Ruby would block a Ractor for which
-    // Ruby waits.
-    hidden_ivar::name();
-    io_wait::misreports_timeouts(ruby);
+    make_statics();
     let reactor = ruby.define_module("Reactor")?;
     let internal = reactor.define_module("Internal")?;
     define_functions(internal)?;
@@ -69,12 +70,30 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
     for name in ["TimeoutBlock", "WatcherMarks"] {
-        reactor
-            .define_class(name, ruby.class_object())?
-            .undef_default_alloc_func();
+        reactor.define_class(name, ruby.class_object())?;
     }
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
-    define_poller(reactor.define_class("Poller", ruby.class_object())?)
+    define_poller(reactor.define_class("Poller", ruby.class_object())?)?;
+    find_classes(ruby);
+    Ok(())
+}
+
+/// Makes the statics that Ruby makes, before another Ractor can ask for them. The first use of such a static makes it
+/// under a lock, and may collect garbage. A collection waits until every other Ractor has stopped in Ruby, where one that
+/// waits for the lock never stops.
+fn make_statics() {
+    hidden_ivar::name();
+    object::gc_milliseconds();
+    ractor::key();
+}
+
+/// Like [`make_statics`], for the class that each of these types keeps. Undefines the default allocators.
+fn find_classes(ruby: &Ruby) {
+    Scheduler::class(ruby);
+    TimeoutBlock::class(ruby);
+    WatcherMarks::class(ruby);
+    Lookup::class(ruby);
+    Poller::class(ruby);
 }
 
 /// Functions of the module `Reactor::Internal`.
@@ -188,7 +207,6 @@ fn define_hooks(class: RClass) -> Result<(), Error> {
 
 /// `Reactor::Lookup`
 fn define_lookup(class: RClass) -> Result<(), Error> {
-    class.undef_default_alloc_func();
     class.define_method("ended?", method!(Lookup::is_ended, 0))?;
     class.define_method("answer", method!(Lookup::answer, 1))?;
     class.define_method("cancel", method!(Lookup::cancel, 0))

@@ -124,6 +124,51 @@ fn the_state_and_the_system_calls_do_not_know_each_other() {
     }
 }
 
+/// The files of the extension with a static whose first use makes its value under a lock. `make_statics` in `lib.rs` makes
+/// those that Ruby makes.
+const LAZY: [&str; 6] = [
+    "fiber", // set without a call to Ruby
+    "hidden_ivar",
+    "io_info",    // set without a call to Ruby
+    "io_numbers", // Ruby has no part in it
+    "object",
+    "ractor",
+];
+
+#[test]
+fn init_makes_what_ruby_makes_once() {
+    const KINDS: [&str; 4] = ["OnceLock<", "Lazy<", "LazyId", "LazyLock<"];
+    let lazy = |text: &str| {
+        let statics = text.split("static ").skip(1);
+        let mut types = statics.filter_map(|item| item.split(['=', ';']).next());
+        types.any(|kind| KINDS.iter().any(|name| kind.contains(name)))
+    };
+    let mut found = Vec::new();
+    let mut classes = BTreeSet::new();
+    let mut init = String::new();
+    for (file, text) in sources("reactor/src") {
+        if lazy(&text) {
+            found.push(file.replace("ruby/", ""));
+        }
+        let derived = text.split("#[magnus(").skip(1);
+        let names = derived.filter_map(|item| item.split("pub struct ").nth(1)?.split(' ').next());
+        classes.extend(names.map(str::to_owned));
+        if file == "lib" {
+            init = text;
+        }
+    }
+    found.sort();
+    assert_eq!(found, LAZY);
+    assert_eq!(classes.len(), 5, "{classes:?}");
+    for class in classes {
+        let call = format!("{class}::class(ruby);");
+        assert!(
+            init.contains(&call),
+            "init does not find the class of {class}"
+        );
+    }
+}
+
 #[test]
 fn only_the_listed_files_know_the_platform() {
     const NAMES: [&str; 6] = [

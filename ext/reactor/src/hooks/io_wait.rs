@@ -1,6 +1,6 @@
 //! `io_wait`, and `wait_any` for several objects.
 
-use std::{sync::OnceLock, time::Duration};
+use std::time::Duration;
 
 use magnus::{
     Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
@@ -11,6 +11,7 @@ use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
+        MISREPORTS_TIMEOUTS,
         call::call_method,
         caller::{CALLERS_AFTER_EAGAIN, TIMED_OUT, called_from},
         convert,
@@ -70,7 +71,7 @@ fn ready_events(
     }
     match readiness::wait_until_ready(&scope, &io, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
-        None if timeout.is_nil() && misreports_timeouts(ruby) && called_from::<2>(&TIMED_OUT) => {
+        None if timeout.is_nil() && MISREPORTS_TIMEOUTS && called_from::<2>(&TIMED_OUT) => {
             Err(io_timeout_error())
         }
         None => Ok(ruby.qfalse().as_value()),
@@ -109,15 +110,6 @@ fn record_callers_attempt(scope: &HookScope, io: &IoInfo, interest: Interest) {
         let mut state = scope.scheduler.state_mut();
         state.record_attempt(readiness::watch(io, interest), Attempt::WouldBlock);
     }
-}
-
-/// Whether this is Ruby 3.3. Checked once, when the extension is loaded.
-pub fn misreports_timeouts(ruby: &Ruby) -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let version = ruby.class_object().const_get::<_, String>("RUBY_VERSION");
-        version.is_ok_and(|version| version.as_str() < "3.4")
-    })
 }
 
 /// `wait_any(ios, masks, timeout, lookups = [])`: parks once for many descriptors and resolver queries; the caller then

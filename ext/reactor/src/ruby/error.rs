@@ -3,17 +3,19 @@
 use std::{ffi::c_int, io};
 
 use magnus::{
-    Error, Exception, ExceptionClass, RClass, RString, Ruby, Value,
+    Error, Exception, ExceptionClass, RClass, Ruby, Value,
     error::ErrorType,
     prelude::*,
     rb_sys::{AsRawValue, FromRawValue, protect},
-    value::Lazy,
 };
 use rb_sys::VALUE;
 use reactor::Unavailable;
 use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
 
-use crate::ruby::{io::set_hidden, object::Object};
+use crate::ruby::{
+    io::set_hidden,
+    object::{Object, interned},
+};
 
 /// An error class that magnus has no method for. RuntimeError if its constant is missing.
 fn class(owner: RClass, name: &str) -> ExceptionClass {
@@ -129,14 +131,8 @@ pub fn not_allocated() -> Error {
 /// itself.
 #[cold]
 pub fn closed_elsewhere() -> Error {
-    static MESSAGE: Lazy<RString> = Lazy::new(|ruby| {
-        let message = ruby.str_new("stream closed in another thread");
-        message.freeze();
-        message
-    });
-    let ruby = ruby();
-    let message = ruby.get_inner(&MESSAGE);
-    let exception = ruby.exception_io_error().new_instance((message,));
+    let message = interned(b"stream closed in another thread");
+    let exception = ruby().exception_io_error().new_instance((message,));
     exception.map_or_else(|error| error, Error::from)
 }
 

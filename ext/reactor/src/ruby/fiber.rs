@@ -93,11 +93,9 @@ pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     let ruby = Ruby::get_with(body);
     let class: RClass = ruby.class_object().const_get("Fiber")?;
     let new = ruby.intern("new").as_raw();
-    TEMPLATE.get_or_init(|| {
-        ruby.gc_register_mark_object(body);
-        ruby.gc_register_mark_object(class);
-        (class.as_raw(), new, body.as_raw())
-    });
+    ruby.gc_register_mark_object(body);
+    ruby.gc_register_mark_object(class);
+    _ = TEMPLATE.set((class.as_raw(), new, body.as_raw()));
     Ok(())
 }
 

@@ -65,7 +65,7 @@ pub fn clear(object: Value) {
     _ = protect(|| unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::Qnil as VALUE) });
 }
 
-/// The name of the variable. Looked up at the start, because another Ractor may need it.
+/// The name of the variable. Made when the extension is loaded.
 pub fn name() -> ID {
     static ID: OnceLock<ID> = OnceLock::new();
     const NAME: &CStr = c"__reactor__";

@@ -73,7 +73,7 @@ pub fn is_visible(object: Value) -> bool {
     unsafe { rb_sys::SPECIAL_CONST_P(object) || (*(object as usize as *const RBasic)).klass != 0 }
 }
 
-/// How long the garbage collector has run so far: `GC.stat(:time)`.
+/// How long the garbage collector has run so far: `GC.stat(:time)`. The name is made when the extension is loaded.
 pub fn gc_milliseconds() -> usize {
     static TIME: OnceLock<VALUE> = OnceLock::new();
     // SAFETY: a name; the symbol created from it is never collected.

@@ -6,7 +6,6 @@ use magnus::{
     Error, RArray, Value,
     prelude::*,
     rb_sys::{AsRawValue, FromRawValue},
-    value::LazyId,
 };
 
 use crate::ruby::{
@@ -15,13 +14,12 @@ use crate::ruby::{
     thread::current_scheduler,
 };
 
-/// The key under which a Ractor stores the map of its schedulers, as an address.
-static SCHEDULERS: OnceLock<usize> = OnceLock::new();
-
-fn key() -> rb_sys::rb_ractor_local_key_t {
+/// The key under which a Ractor stores the map of its schedulers. Made when the extension is loaded.
+pub fn key() -> rb_sys::rb_ractor_local_key_t {
+    static KEY: OnceLock<usize> = OnceLock::new(); // an address
     // SAFETY: no arguments, never raises.
-    let key = SCHEDULERS
-        .get_or_init(|| unsafe { rb_sys::rb_ractor_local_storage_value_newkey() } as usize);
+    let key =
+        KEY.get_or_init(|| unsafe { rb_sys::rb_ractor_local_storage_value_newkey() } as usize);
     *key as rb_sys::rb_ractor_local_key_t
 }
 
@@ -44,14 +42,13 @@ pub fn set_schedulers(map: Value) {
 /// If there is only one scheduler, its address is cached in the map. While it is also the thread's scheduler, closing
 /// an IO allocates no array, and so does not hasten the next garbage collection.
 pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
-    static KEYS: LazyId = LazyId::new("keys");
     let map = schedulers();
     let current = current_scheduler();
     let (mut lone, mut keys): (Option<Value>, Option<RArray>) = (None, None);
     if hidden_ivar::known(map) == Some(current.address() as u64) {
         lone = Some(current.value());
     } else if !map.is_nil() {
-        let found: RArray = map.funcall(*KEYS, ())?;
+        let found: RArray = map.funcall("keys", ())?;
         if found.len() == 1 {
             hidden_ivar::set(map, object_ref(found.entry::<Value>(0)?).address() as u64);
         }
