@@ -15,25 +15,23 @@ module Reactor
     WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
 
     # The class of Ruby's "No live threads left. Deadlock?". It has a name, but no constant.
-    FATAL = ObjectSpace.each_object(Class).find { |klass| klass.name == "fatal" }
+    FATAL = ObjectSpace.each_object(Class).find { |klass| Module.instance_method(:name).bind_call(klass) == "fatal" }
 
     # The version of the scheduler interface with regard to the order and meaning of the arguments of io_read and io_write: 4 from
     # Ruby 4.1 on, 3 before.
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
     # The end of `rb_thread_to_s` for a thread that waits for another thread without a time limit. (Thread#status is "sleep" for
-    # any wait.) All known Rubies.
+    # any wait.) All known Rubies. M:N threads show it in other waits, too: `thread_sched_wait_events` knows no limit.
     SLEEPS_FOREVER = " sleep_forever>"
+
+    # Whether the threads of the main Ractor are M:N threads. Those of other Ractors always are, where Ruby has them.
+    MN_THREADS = RUBY_DESCRIPTION.include?("+MN")
 
     # Tell a thread that waits for a Ractor from one that waits for another thread, although both have the same status: by the
     # path of the method up to Ruby 3.4, and by its label from 3.4 on. All known Rubies.
     RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
     RACTOR_PATH = "<internal:ractor>"
-
-    # The backtrace line of ConditionVariable#wait or Mutex#sleep, for which `rb_mutex_sleep` calls the hook `kernel_sleep`.
-    # Kernel#sleep calls the same hook, but waits for no other thread. All known Rubies. Up to 3.3 the line lacks the class, so
-    # Mutex#sleep is taken for Kernel#sleep there.
-    CONDITION_WAIT = /\b(wait|Mutex#sleep)'\z/
 
     # The labels of `synchronize` in a backtrace. It is a C method, so its frame has its caller's location, unlike a method of the
     # same name in a program. From Ruby 3.4 on, labels include the class.

@@ -14,8 +14,8 @@ module Reactor
   #     control) or `:away` (it has resumed an Enumerator that runs or waits now, or is in {Lifecycle#run}, which runs all other
   #     fibers)
   # @!attribute [r] hook
-  #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join …) or `:other`; nil unless
-  #     waiting
+  #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join, a condition without a
+  #     limit …) or `:other`; nil unless waiting
   # @!attribute [r] io
   #   @return [IO, nil] the object it waits for; nil if there is none or several, or if the object is gone
   # @!attribute [r] events

@@ -6,18 +6,24 @@ module Reactor
   # @api private
   module Deadlock
     class << self
-      # @return [Boolean] whether no other thread of this Ractor can wake a fiber
-      def other_threads_idle? = Thread.list.all? { |thread| thread.equal?(Thread.current) || idle?(thread) }
+      # @return [Boolean] whether no other thread of this Ractor can wake a fiber; of M:N threads, this is a guess
+      def other_threads_idle? = other_threads.all? { |thread| idle?(thread) }
+
+      # @return [Boolean] whether it is known what other threads wait for
+      def certain?
+        other_threads.empty? || (!VM::MN_THREADS && Ractor.current == Ractor.main)
+      end
 
       # @param thread [Thread]
-      # @return [Boolean] whether the thread only observes, or cannot wake a fiber before a thread of this Ractor wakes it
+      # @return [Boolean] whether the thread cannot wake a fiber before a thread of this Ractor wakes it
       def idle?(thread)
-        return true if thread.thread_variable?(:reactor_bystander)
-
-        thread.inspect.end_with?(VM::SLEEPS_FOREVER) && !awaits_ractor?(thread) && !Internal.woken?(thread)
+        Thread.instance_method(:inspect).bind_call(thread).end_with?(VM::SLEEPS_FOREVER) && !awaits_ractor?(thread) && !Internal.woken?(thread)
       end
 
       private
+
+      # Without threads that only observe.
+      def other_threads = Thread.list.reject { |thread| thread.equal?(Thread.current) || thread.thread_variable?(:reactor_bystander) }
 
       # Whether another Ractor may end the thread's wait. A thread that waits for another thread has the same status.
       def awaits_ractor?(thread)
@@ -34,18 +40,14 @@ module Reactor
     # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is no deadlock, or if the
     #   program has set Thread.ignore_deadlock
     def deadlock_message
-      return if Thread.ignore_deadlock || !Deadlock.other_threads_idle?
+      return if Thread.ignore_deadlock || !Deadlock.certain? || !Deadlock.other_threads_idle?
 
       statuses = fibers
       waiting = statuses.select { |status| status.state == :waiting }
-      return if waiting.empty? || statuses.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
+      lost = waiting.all? { |status| status.forever && status.hook == :block } # Kernel#sleep waits for no other thread
+      return if waiting.empty? || !lost || statuses.any? { |status| status.state == :ready }
 
       "No live threads left. Deadlock?\n#{dump}"
-    end
-
-    # Kernel#sleep does not wait for another thread. ConditionVariable#wait, which calls the same hook, does.
-    def lost?(status)
-      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(VM::CONDITION_WAIT) })
     end
   end
 end

@@ -14,7 +14,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
-        caller::is_uninterruptible,
+        caller::{CONDITION_WAITS, is_uninterruptible},
         convert,
         fiber::current_fiber,
         method::{Receiver, wrong_number},
@@ -116,9 +116,11 @@ fn block_until(
     blocker: Option<ObjectRef>,
 ) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
+    // Kernel#sleep waits for no other thread.
+    let sleeps = blocker.is_none() && (duration.is_some() || !CONDITION_WAITS.have_called());
     let begun = scheduler
         .state_mut()
-        .begin_block(scope.slot, blocker.is_none(), duration, blocker);
+        .begin_block(scope.slot, sleeps, duration, blocker);
     let Some(timer) = begun else {
         return Ok(true);
     };

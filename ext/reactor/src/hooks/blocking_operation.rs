@@ -6,7 +6,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::{call_method, undefined},
-        caller::{CLOSE, LEFT_TO_VM, OPENING, caller_beyond},
+        caller::{Caller, LEFT_TO_VM, OPENING},
         method::Receiver,
     },
 };
@@ -27,19 +27,14 @@ pub fn blocking_operation_wait(
     Receiver(this): Receiver<Scheduler>,
     work: Value,
 ) -> Result<Value, Error> {
-    if CLOSE.have_called() {
-        return Ok(undefined()); // the most common case
-    }
-    if OPENING.have_called() {
-        return call_method(this.as_value(), "run_waiting", &[work]);
-    }
-    match caller_beyond::<8>("blocking_operation_wait", &LEFT_TO_VM) {
-        Some(caller) if !caller.is_named && !this.is_closed() => {
-            let code = ruby.integer_from_u64(caller.code as u64).as_value();
+    let caller = Caller::of_hook();
+    let is_left = caller.as_ref().is_some_and(|it| LEFT_TO_VM.include(it));
+    match caller {
+        Some(it) if is_left && it.is_native() && !it.is_override => Ok(undefined()),
+        Some(it) if OPENING.include(&it) => call_method(this.as_value(), "run_waiting", &[work]),
+        Some(it) if !is_left && !this.is_closed() => {
+            let code = ruby.integer_from_u64(it.code() as u64).as_value();
             call_method(this.as_value(), "run_by_cost", &[code, work])
-        }
-        Some(caller) if caller.is_named && caller.is_native && !caller.is_override => {
-            Ok(undefined())
         }
         _ => call_method(this.as_value(), "run_inline", &[work]),
     }

@@ -13,7 +13,7 @@ use crate::{
     ruby::{
         MISREPORTS_TIMEOUTS,
         call::call_method,
-        caller::{CALLERS_AFTER_EAGAIN, TIMED_OUT, called_from},
+        caller::{CALLERS_AFTER_EAGAIN, WAITING},
         convert,
         error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_info::IoInfo,
@@ -71,7 +71,7 @@ fn ready_events(
     }
     match readiness::wait_until_ready(&scope, &io, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
-        None if timeout.is_nil() && MISREPORTS_TIMEOUTS && called_from::<2>(&TIMED_OUT) => {
+        None if timeout.is_nil() && MISREPORTS_TIMEOUTS && WAITING.have_called() => {
             Err(io_timeout_error())
         }
         None => Ok(ruby.qfalse().as_value()),

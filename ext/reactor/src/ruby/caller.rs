@@ -1,6 +1,10 @@
-//! Which method called the running hook, and everything that depends on the method's name. Ruby code that depends on
-//! such strings is in `lib/reactor/vm.rb`, and code that depends on an IO::Buffer's description is in `ruby/buffer.rs`.
-//! `tests/ruby/test_vm_facts.rb` checks that the strings are still the same.
+//! Which method called the running hook, and everything that depends on it. Ruby code that depends on the VM's texts is
+//! in `lib/reactor/vm.rb`, and code that depends on an IO::Buffer's description is in `ruby/buffer.rs`.
+//!
+//! A program may give a method of its own any name. So a method is known by its class and its name, and only if it is
+//! Ruby's own: written in C, or in a file of the VM. What another method calls does what is safe:
+//! it waits for nothing that Ruby would not wait for.
+//! `tests/ruby/test_vm_facts.rb` checks that the methods are still there.
 
 use std::{
     ffi::c_int,
@@ -29,9 +33,14 @@ pub static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
     ("OpenSSL::SSL::SSLSocket", "accept"),
 ]);
 
-/// `io_read_memory` and `io_write_memory` call `io_read` and `io_write` for these methods, which wait until a pipe is
-/// ready, and for `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is
-/// not told which of these methods called. `IO#puts` and similar write through `IO#write`. All known Rubies.
+/// `io_read_memory` and `io_write_memory` call `io_read` and `io_write` for these methods, which wait until the descriptor
+/// is ready, and for others that must not wait: `IO#read_nonblock`, `IO#write_nonblock`, `IO::Buffer#read`. The hook is not
+/// told which of them called. `IO#puts` and similar write through `IO#write`. All known Rubies.
+///
+/// Two of these depend on the hook. `rb_io_sysread` and `rb_io_syswrite` raise EAGAIN instead of calling `io_wait`,
+/// although without a scheduler they do wait. The others call `io_wait` and then the hook again. In Ruby 3.3,
+/// `rb_io_maybe_wait` passes the false of `io_wait`, "timed out", to these methods, which attempt the transfer and take it
+/// for Errno::EAGAIN.
 pub static WAITING: Callers = Callers::new(&[
     ("IO", "readpartial"),
     ("IO", "gets"),
@@ -40,66 +49,58 @@ pub static WAITING: Callers = Callers::new(&[
     ("IO", "getbyte"),
     ("IO", "readchar"),
     ("IO", "readbyte"),
+    ("IO", "readline"),
     ("IO", "readlines"),
     ("IO", "each_line"),
     ("IO", "each"),
     ("IO", "each_char"),
     ("IO", "each_byte"),
+    ("IO", "each_codepoint"),
     ("IO", "eof?"),
     ("IO", "eof"),
     ("IO", "sysread"),
     ("IO", "write"),
     ("IO", "syswrite"),
     ("IO", "flush"),
+    ("Kernel", "gets"),
+    ("Kernel", "readline"),
+    ("Kernel", "readlines"),
 ]);
 
-/// `rb_io_sysread` and `rb_io_syswrite` make one attempt through `io_read` or `io_write` and raise EAGAIN instead of
-/// calling `io_wait`, although without a scheduler they do wait. Only their names distinguish them from
-/// `read_nonblock`. All known Rubies.
-pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
+/// `rb_thread_fd_close` and its successor make these methods wait, in `block` or `kernel_sleep`, until the other threads
+/// that use the descriptor are done with it. An exception must not end that wait. Up to Ruby 3.4 the list of these threads
+/// is on the method's stack, and the VM would use the list after the method has left. In 4.0 the fiber would keep the mutex
+/// that these threads need. All known Rubies.
+static CLOSING: Callers = Callers::new(&[
+    ("IO", "close"),
+    ("IO", "close_read"),
+    ("IO", "close_write"),
+    ("IO", "reopen"),
+    ("BasicSocket", "close_read"),
+    ("BasicSocket", "close_write"),
+]);
 
-/// In Ruby 3.3, `rb_io_maybe_wait` passes the false of `io_wait`, "timed out", to these methods, which attempt the
-/// transfer and take it for Errno::EAGAIN. Methods that only wait do expect false. Not needed from Ruby 3.4 on: the VM
-/// raises IO::TimeoutError.
-pub const TIMED_OUT: [&str; 20] = [
-    "read",
-    "readpartial",
-    "gets",
-    "getc",
-    "getbyte",
-    "readline",
-    "readlines",
-    "readchar",
-    "readbyte",
-    "each_line",
-    "each",
-    "each_byte",
-    "each_char",
-    "each_codepoint",
-    "eof",
-    "eof?",
-    "write",
-    "flush",
-    "sysread",
-    "syswrite",
-];
-
-/// `rb_thread_fd_close` and its successor make these methods wait, in one of [`HOOKS_OF_CLOSE`], until the other
-/// threads that use the descriptor are done with it. An exception must not end that wait. Up to Ruby 3.4 the list of
-/// these threads is on the method's stack, and the VM would use the list after the method has left. In 4.0 the fiber
-/// would keep the mutex that these threads need. All known Rubies.
-const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
-const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
-
-/// `Mutex#sleep`, and so `ConditionVariable#wait`, calls `block` to lock the mutex again, however its `kernel_sleep` ended.
-/// Without a scheduler nothing interrupts that (`mutex_lock_uninterruptible`). With one, an exception would leave the method
-/// without the lock: the critical section's clauses would run unlocked, and its unlock would raise ThreadError instead. If an
-/// exception ended the `kernel_sleep`, its frame is still there. All known Rubies; in 4.0 `Mutex#sleep` has no frame of its own in a `wait`.
-const LOCKING_AGAIN: [&str; 2] = ["sleep", "wait"];
+/// These methods wait in `kernel_sleep`, like `Kernel#sleep`, but for another thread. Then they call `block` to lock the
+/// mutex again, however their `kernel_sleep` ended. Without a scheduler nothing interrupts that
+/// (`mutex_lock_uninterruptible`). With one, an exception would leave the method without the lock: the critical section's
+/// clauses would run unlocked, and its unlock would raise ThreadError instead. If an exception ended the `kernel_sleep`, its
+/// frame is still there. All known Rubies; in 4.0 `Mutex#sleep` has no frame of its own in a `wait`.
+pub static CONDITION_WAITS: Callers = Callers::new(&[
+    ("Thread::Mutex", "sleep"),
+    ("Thread::ConditionVariable", "wait"),
+]);
 
 /// `rb_nogvl` passes the operations of these methods to `blocking_operation_wait` like any other, but a worker must not run
 /// them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
-pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
+pub static LEFT_TO_VM: Callers = Callers::new(&[
+    ("IO", "copy_stream"),
+    ("IO", "close"),
+    ("IO", "close_read"),
+    ("IO", "close_write"),
+    ("IO", "reopen"),
+    ("BasicSocket", "close_read"),
+    ("BasicSocket", "close_write"),
+]);
 
 /// These methods pass open(2) to `blocking_operation_wait`, which does not say what they open: perhaps a FIFO, which waits for
 /// its other end. (Patches find out before the other methods that open files: `lib/reactor/patches/file.rb`.) From 3.4 on.
@@ -109,20 +110,26 @@ pub static OPENING: Callers = Callers::new(&[
     ("Zlib::GzipWriter", "open"),
 ]);
 
-/// The most common of [`LEFT_TO_VM`].
-pub static CLOSE: Callers = Callers::new(&[("IO", "close")]);
-
-/// Whether one of these methods called the running hook: among the innermost DEPTH frames, the first of which is the hook's
-/// own and the next perhaps a subclass's override of it.
-pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
-    frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
+/// Whether no exception may end the wait of the running hook, `block` or `kernel_sleep`: it was called by an IO method that
+/// closes a descriptor, or to lock a mutex again ([`CONDITION_WAITS`]).
+#[cold]
+pub fn is_uninterruptible() -> bool {
+    let frames = Frames::<WITH_OVERRIDES>::innermost();
+    let is_block = frames
+        .hook()
+        .is_some_and(|hook| hook.name().bytes() == b"block");
+    let caller =
+        frames.caller(|frame| [&b"block"[..], b"kernel_sleep"].contains(&frame.name().bytes()));
+    caller.is_some_and(|caller| {
+        CLOSING.include(&caller) || is_block && CONDITION_WAITS.include(&caller)
+    })
 }
 
-/// Methods written in C that may have called the hook: class name and method name.
+/// Methods of Ruby's own: class name and method name.
 pub struct Callers {
     names: &'static [(&'static str, &'static str)],
-    /// The callers seen so far, by address, with the lowest bit set for a caller with one of the names. They are kept
-    /// alive, so that no address is reused.
+    /// The callers seen so far, by address, with the lowest bit set for one of these methods. They are kept alive, so that
+    /// no address is reused.
     seen: [AtomicUsize; 16],
 }
 
@@ -134,139 +141,168 @@ impl Callers {
         }
     }
 
-    /// Whether one of these methods called the running hook directly.
+    /// Whether one of these methods called the running hook.
     pub fn have_called(&self) -> bool {
-        const OWN_AND_CALLER: usize = 2;
-        let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
-        let room = OWN_AND_CALLER as c_int;
-        // SAFETY: both have space for that many frames.
-        let found =
-            unsafe { rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr()) };
-        if found < room || lines[1] != 0 {
-            return false; // only Ruby code has line numbers
-        }
-        let caller = frames[1] as usize;
+        Caller::of_hook().is_some_and(|caller| self.include(&caller))
+    }
+
+    pub fn include(&self, caller: &Caller) -> bool {
         for place in &self.seen {
             match place.load(Ordering::Relaxed) {
-                0 => return self.learn(place, frames[1]),
-                known if known & !1 == caller => return known & 1 == 1,
+                0 => return self.learn(place, caller),
+                known if known & !1 == caller.code() => return known & 1 == 1,
                 _ => {}
             }
         }
-        self.name(frames[1])
+        self.name(caller)
     }
 
     #[cold]
-    fn learn(&self, place: &AtomicUsize, caller: VALUE) -> bool {
+    fn learn(&self, place: &AtomicUsize, caller: &Caller) -> bool {
         let named = self.name(caller);
         // SAFETY: the code that runs in a frame. From here on it is never collected.
-        unsafe { rb_sys::rb_gc_register_mark_object(caller) };
-        let entry = caller as usize | usize::from(named);
+        unsafe { rb_sys::rb_gc_register_mark_object(caller.frame.code) };
+        let entry = caller.code() | usize::from(named);
         // If another Ractor has taken this place first, the caller gets the next place when it is seen again.
         _ = place.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed);
         named
     }
 
     #[cold]
-    fn name(&self, caller: VALUE) -> bool {
-        // SAFETY: the frame was just captured. Naming the class may allocate, but the frame is on this stack, so it is
-        // neither collected nor moved. The names are nil or Strings.
-        let (class, name) = unsafe {
-            let class = rb_sys::rb_profile_frame_classpath(caller);
-            let name = rb_sys::rb_profile_frame_method_name(caller);
-            (Value::from_raw(class), Value::from_raw(name))
-        };
-        let (Some(class), Some(name)) = (RString::from_value(class), RString::from_value(name))
-        else {
-            return false;
-        };
-        // SAFETY: compared at once, with no Ruby call in between.
-        let given = unsafe { (class.as_slice(), name.as_slice()) };
+    fn name(&self, caller: &Caller) -> bool {
+        let frame = &caller.frame;
         let mut names = self.names.iter();
-        names.any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
+        let (class, method) = (frame.class(), frame.name());
+        let given = (class.bytes(), method.bytes());
+        frame.is_of_vm() && names.any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
     }
 }
 
-/// The method that called a hook.
+/// The number of innermost frames among which a caller beyond overrides of a hook is searched.
+const WITH_OVERRIDES: usize = 8;
+
+/// The method that called the running hook: the innermost frame that runs neither the hook nor an override of it.
 pub struct Caller {
-    /// The address of the code that runs there.
-    pub code: usize,
-    /// Whether it is one of the named methods.
-    pub is_named: bool,
-    /// Whether it is written in C.
-    pub is_native: bool,
+    frame: Frame,
     /// Whether it called a subclass's override, and the override called the hook.
     pub is_override: bool,
 }
 
-/// The innermost frame that runs neither this hook nor an override of it, and whether it runs a `named` method.
-pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<Caller> {
-    let frames = frames::<DEPTH>();
-    let distance = frames.iter().position(|frame| !frame.is_any_of(&[hook]))?;
-    let frame = &frames[distance];
-    Some(Caller {
-        code: frame.0 as usize,
-        is_named: frame.is_any_of(named),
-        is_native: frame.is_native(),
-        is_override: distance > 1,
-    })
-}
-
-/// Whether no exception may end the wait of the running hook, `block` or `kernel_sleep`: it was called by an IO method that
-/// closes a descriptor ([`CLOSING`]), or to lock a mutex again ([`LOCKING_AGAIN`]).
-#[cold]
-pub fn is_uninterruptible() -> bool {
-    const WITH_OVERRIDES: usize = 4;
-    let closes = |hook: &&str| {
-        let caller = caller_beyond::<WITH_OVERRIDES>(hook, &CLOSING);
-        caller.is_some_and(|caller| caller.is_named)
-    };
-    HOOKS_OF_CLOSE.iter().any(closes) || locks_again()
-}
-
-fn locks_again() -> bool {
-    const WITH_OVERRIDES: usize = 6;
-    let frames = frames::<WITH_OVERRIDES>();
-    let is_block = frames
-        .first()
-        .is_some_and(|frame| frame.is_any_of(&["block"]));
-    let mut callers = frames
-        .iter()
-        .filter(|frame| !frame.is_any_of(&HOOKS_OF_CLOSE));
-    is_block
-        && callers
-            .next()
-            .is_some_and(|caller| caller.is_any_of(&LOCKING_AGAIN))
-}
-
-/// The code run by a frame of the current thread, and its line number.
-struct Frame(VALUE, c_int);
-
-impl Frame {
-    fn is_native(&self) -> bool {
-        self.1 == 0 // only Ruby code has line numbers
+impl Caller {
+    /// `None` if that frame is too far away.
+    pub fn of_hook() -> Option<Self> {
+        // Without an override, the frame next to the hook's own is the caller's.
+        Self::among(Frames::<2>::innermost())
+            .or_else(|| Self::among(Frames::<WITH_OVERRIDES>::innermost()))
     }
 
-    fn is_any_of(&self, names: &[&str]) -> bool {
-        // SAFETY: a frame just captured, and still there, because nothing is allocated meanwhile; the name is nil or a
-        // String.
-        let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
-        RString::from_value(name).is_some_and(|name| {
-            // SAFETY: compared at once, with no Ruby call in between.
-            let name = unsafe { name.as_slice() };
-            names.iter().any(|wanted| wanted.as_bytes() == name)
+    fn among<const DEPTH: usize>(frames: Frames<DEPTH>) -> Option<Self> {
+        let hook = frames.hook()?;
+        frames.caller(|frame| !frame.is_native() && frame.name().bytes() == hook.name().bytes())
+    }
+
+    /// The address of the code that runs there.
+    pub fn code(&self) -> usize {
+        self.frame.code as usize
+    }
+
+    /// Whether it is written in C.
+    pub fn is_native(&self) -> bool {
+        self.frame.is_native()
+    }
+}
+
+/// The innermost frames of the current thread. The first is the running hook's own.
+struct Frames<const DEPTH: usize> {
+    codes: [VALUE; DEPTH],
+    lines: [c_int; DEPTH],
+    count: usize,
+}
+
+impl<const DEPTH: usize> Frames<DEPTH> {
+    fn innermost() -> Self {
+        let (mut codes, mut lines) = ([0; DEPTH], [0; DEPTH]);
+        let room = DEPTH as c_int;
+        // SAFETY: both have space for that many frames.
+        let count =
+            unsafe { rb_sys::rb_profile_frames(0, room, codes.as_mut_ptr(), lines.as_mut_ptr()) };
+        let count = usize::try_from(count).unwrap_or(0);
+        Self {
+            codes,
+            lines,
+            count,
+        }
+    }
+
+    fn get(&self, distance: usize) -> Option<Frame> {
+        (distance < self.count).then(|| Frame {
+            code: self.codes[distance],
+            line: self.lines[distance],
+        })
+    }
+
+    fn hook(&self) -> Option<Frame> {
+        self.get(0)
+    }
+
+    /// The innermost frame but the first that is not to be skipped.
+    fn caller(&self, is_skipped: impl Fn(&Frame) -> bool) -> Option<Caller> {
+        let distance =
+            (1..self.count).find(|at| !self.get(*at).is_some_and(|it| is_skipped(&it)))?;
+        Some(Caller {
+            frame: self.get(distance)?,
+            is_override: distance > 1,
         })
     }
 }
 
-/// The innermost DEPTH frames, or fewer if there are fewer.
-fn frames<const DEPTH: usize>() -> Vec<Frame> {
-    let (mut frames, mut lines): ([VALUE; DEPTH], [c_int; DEPTH]) = ([0; DEPTH], [0; DEPTH]);
-    // SAFETY: both have space for DEPTH frames.
-    let found = unsafe {
-        rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
-    };
-    let found = usize::try_from(found).unwrap_or(0);
-    let frames = frames[..found].iter().zip(&lines);
-    frames.map(|(code, line)| Frame(*code, *line)).collect()
+/// The code run by a frame, and its line number.
+struct Frame {
+    code: VALUE,
+    line: c_int,
+}
+
+impl Frame {
+    fn is_native(&self) -> bool {
+        self.line == 0 // only Ruby code has line numbers
+    }
+
+    /// Whether the code is Ruby's own: written in C, or in a file that is built into the VM.
+    fn is_of_vm(&self) -> bool {
+        // SAFETY: a frame just captured, and still on this stack; the path is nil or a String.
+        let path = unsafe { Text::new(rb_sys::rb_profile_frame_path(self.code)) };
+        self.is_native() || path.bytes().starts_with(b"<internal:")
+    }
+
+    /// The name under which the method was defined.
+    fn name(&self) -> Text {
+        // SAFETY: as above.
+        unsafe { Text::new(rb_sys::rb_profile_frame_method_name(self.code)) }
+    }
+
+    /// The name of the class, or of the object whose singleton method it is.
+    fn class(&self) -> Text {
+        // SAFETY: as above. The String may be new; it is on this stack.
+        unsafe { Text::new(rb_sys::rb_profile_frame_classpath(self.code)) }
+    }
+}
+
+/// A String, or nil.
+struct Text(Option<RString>);
+
+impl Text {
+    /// # Safety
+    ///
+    /// A live object.
+    unsafe fn new(object: VALUE) -> Self {
+        // SAFETY: guaranteed by the caller.
+        Self(RString::from_value(unsafe { Value::from_raw(object) }))
+    }
+
+    /// Empty for nil. To be compared at once, with no Ruby call in between.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: a live String; see above.
+        let bytes = self.0.as_ref().map(|string| unsafe { string.as_slice() });
+        bytes.unwrap_or_default()
+    }
 }

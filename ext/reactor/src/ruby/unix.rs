@@ -3,9 +3,6 @@
 pub use reactor_scheduler::system::child_process::await_change;
 use reactor_scheduler::system::{descriptor::Descriptor, errno::Errno};
 
-/// Whether BasicSocket has its own `read_nonblock` and `write_nonblock`, which call no hook (socket.rb). All known Rubies.
-pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = cfg!(target_os = "linux");
-
 /// Whether socket methods call `io_wait` before their first attempt instead of after EAGAIN.
 pub const SOCKETS_WAIT_FIRST: bool = false;
 

@@ -9,9 +9,6 @@ use std::{
 
 use reactor_scheduler::system::{child_process::Children, descriptor::Descriptor, errno::Errno};
 
-/// See `unix.rs`.
-pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = false;
-
 /// Whether socket methods call `io_wait` before their first attempt (RSOCK_WAIT_BEFORE_BLOCKING in rubysocket.h) instead of
 /// after EAGAIN.
 pub const SOCKETS_WAIT_FIRST: bool = true;

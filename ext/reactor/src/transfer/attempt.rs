@@ -1,8 +1,6 @@
 //! One attempt at a transfer, what the reactor learns from it, and whether the hook may wait.
 //!
-//! A hook may wait if the method that called it does. `read_nonblock` and similar must not wait. For sockets of Ruby's
-//! own classes on Linux these methods never call the hooks, but recv and send with MSG_DONTWAIT; for every other object
-//! they do call the hooks.
+//! A hook may wait if the method that called it does. `read_nonblock` and similar must not wait.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
@@ -12,12 +10,7 @@ use reactor_scheduler::system::{
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{
-        caller::{RAISING_EAGAIN, WAITING, called_from},
-        io_info::IoInfo,
-        platform::SOCKETS_HAVE_OWN_NONBLOCK,
-        thread::blocking_call,
-    },
+    ruby::{caller::WAITING, io_info::IoInfo, thread::blocking_call},
     transfer::request::{Attempted, Direction, Transfer},
     wait::readiness::watch,
 };
@@ -107,10 +100,8 @@ pub fn seen(io: &IoInfo, (answer, room): Attempted) -> Option<Attempt> {
 pub struct MayPark(Option<bool>);
 
 impl MayPark {
-    pub fn ask(&mut self, io: &IoInfo) -> bool {
-        io.is_ruby_socket && SOCKETS_HAVE_OWN_NONBLOCK
-            || (io.is_ruby_socket || io.kind.is_pipe())
-                && *self.0.get_or_insert_with(|| WAITING.have_called())
+    pub fn ask(&mut self) -> bool {
+        *self.0.get_or_insert_with(|| WAITING.have_called())
     }
 }
 
@@ -123,12 +114,5 @@ pub fn is_known_to_block(
 ) -> bool {
     (io.is_ruby_socket || io.kind == DescriptorKind::StreamPipe)
         && is_drained(scheduler, io, direction)
-        && may_park.ask(io)
-}
-
-/// Whether the method that called the hook waits by itself when there is no scheduler, but raises EAGAIN instead of
-/// calling `io_wait` when there is one.
-pub fn raises_eagain() -> bool {
-    const WITH_OVERRIDES: usize = 4;
-    called_from::<WITH_OVERRIDES>(&RAISING_EAGAIN)
+        && may_park.ask()
 }

@@ -29,10 +29,7 @@ use crate::{
         io_info::IoInfo,
     },
     transfer::{
-        attempt::{
-            MayPark, attempt, attempt_without_scheduler, is_known_to_block, raises_eagain,
-            record_attempt,
-        },
+        attempt::{MayPark, attempt, attempt_without_scheduler, is_known_to_block, record_attempt},
         batched_send,
         file::transfer_file,
         request::{Direction, Transfer},
@@ -229,9 +226,7 @@ fn continue_transfer(
         }
         match answer {
             Ok(count) if count > 0 && progress.done < transfer.minimum => {}
-            Err(Errno::AGAIN)
-                if progress.may_park.ask(io) || transfer.minimum > 0 || raises_eagain() =>
-            {
+            Err(Errno::AGAIN) if transfer.minimum > 0 || progress.may_park.ask() => {
                 let timeout = convert::timeout(io.io.timeout())?;
                 progress.deadline = scope.scheduler.state().event_loop.deadline(timeout);
                 return Ok(None);
