@@ -70,9 +70,12 @@ pub fn on_own_thread<T: Send + 'static>(
     let limit = convert::timeout(io.io.timeout())?;
     let (scheduler, io_number) = (scope.scheduler, io.io_number());
     let usage = (io_number, scope.slot);
-    let mut state = scheduler.state_mut();
-    let job = state.begin_unpolled_job(scope.slot, io_number, work);
+    let job = scheduler
+        .state_mut()
+        .begin_unpolled_job(scope.slot, io_number, work);
+    // Nothing is borrowed while an exception is made: that may collect garbage, and collections run finalizers.
     let job = job.map_err(|refused| refusal(&refused))?;
+    let mut state = scheduler.state_mut();
     let deadline = state.event_loop.deadline(limit);
     let token = state.fibers.wait_token(scope.slot);
     let timer = state.event_loop.timer(deadline, token);
@@ -161,10 +164,12 @@ fn wait_for_end<T: Send + 'static>(
         if let Some(outcome) = outcome {
             break outcome;
         }
+        drop(state);
         if is_elapsed {
             stop();
             raised = Some(Kept::Error(io_timeout_error()));
         }
+        let mut state = scope.scheduler.state_mut();
         state.wait_on_job::<T>(scope.slot, io_number, kept);
     };
     let job = scope.scheduler.state_mut().take_job::<T>(kept);
