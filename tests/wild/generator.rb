@@ -72,7 +72,7 @@ module Wild
       ["process_wait", %w[pid number], 2], ["address_resolve", %w[host], 1], ["fiber_interrupt", %w[target class], 3],
       ["on_ready", %w[io events], 4, :block], ["on_ready", %w[io watching], 4, :block], ["offload", [], 1, :block],
       ["wait_any", %w[ios masks duration], 4], ["prepare_close", %w[io], 3], ["prepare_half_close", %w[io any], 3],
-      ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
+      ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1], ["run_waiting", %w[work], 2],
       ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2], ["cancel_fiber", %w[fiber class], 2], ["cancelled?", %w[fiber], 1],
       ["lookup", %w[host string number number number number], 1],
       ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
@@ -142,7 +142,7 @@ module Wild
       # A file that is copied to its own end grows until the length is reached: 2 GiB.
       text = text.gsub("copy_stream(io, io", "copy_stream(io, null")
       text = text.gsub("Fiber.current.kill", "nil") if text.match?(/Thread|offload|run_|fresh/)
-      text.match?(/blocking|Reactor\.dump|run_inline|run_by_cost/) ? text.gsub(/\bsleep }/, "sleep 0 }").gsub(/\bsleep;/, "sleep 0;") : text
+      text.match?(/blocking|Reactor\.dump|run_inline|run_waiting|run_by_cost/) ? text.gsub(/\bsleep }/, "sleep 0 }").gsub(/\bsleep;/, "sleep 0;") : text
     end
 
     def make
