@@ -147,6 +147,55 @@ class TestProcess < ReactorTest
     end
   end
 
+  # A handler of SIGCHLD that reaps all children, as in many daemons.
+  REAPER = <<~'RUBY'
+    taken = []
+    trap("CHLD") do
+      while (pid = Process.wait(-1, Process::WNOHANG))
+        taken << pid
+      end
+    rescue Errno::ECHILD
+      nil
+    end
+    status = ->(pid) { [Process.wait2(pid)[1].exitstatus, taken.include?(pid)] }
+    input, gate = IO.pipe
+    child = -> { fork { gate.close; input.read(1); exit! 6 } }
+  RUBY
+
+  # The handler runs while the fiber that waits is the one that polls.
+  def test_a_handler_that_reaps_all_children_takes_no_status_of_a_fiber
+    needs_fork
+    out = child_says(<<~RUBY)
+      #{REAPER}
+      Reactor.__send__(:const_get, :ChildEvents).singleton_class.prepend(Module.new { def taken(_) = nil }) # as before Linux 6.15
+      Reactor.run do
+        main = Thread.current
+        Thread.new { Thread.pass until main.stop?; gate.close }
+        p status.call(child.call)
+      end
+    RUBY
+    assert_equal "[6, true]\n", out
+  end
+
+  # The handler runs in another fiber.
+  def test_a_handler_that_reaps_all_children_in_another_fiber_takes_no_status
+    needs_fork
+    out = child_says(<<~RUBY)
+      #{REAPER}
+      told = IO.for_fd(Reactor.__send__(:const_get, :Internal).pidfd(ended = fork { exit! 5 }) || exit) # no pidfd
+      Process.wait(ended)
+      exit unless Reactor.__send__(:const_get, :ChildEvents).taken(told) # before Linux 6.15
+      Reactor.run do
+        pid = child.call
+        Fiber.schedule { p status.call(pid) }
+        gate.close
+        1 until taken.include?(pid)
+      end
+    RUBY
+    skip "no status of a child that is gone" if out.empty?
+    assert_equal "[6, true]\n", out
+  end
+
   # The last child ends first, and each end ends the child before it.
   def test_several_fibers_wait_for_groups
     pipes = Array.new(12) { pipe }

@@ -6,11 +6,12 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement or
 //! block that needs it.
 //!
-//! Each file uses only those above it: `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`,
+//! Each file uses only those above it: `children`, `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`,
 //! `collectable_timeout`, `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`,
 //! `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this, including the methods that the
 //! files call.
 
+mod children;
 pub mod collectable_timeout;
 mod fiber_lifecycle;
 pub mod hook_scope;

@@ -114,6 +114,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
         function!(thread::lock_native_thread, 0),
     )?;
     internal.define_module_function("woken?", function!(thread::is_woken, 1))?;
+    internal.define_module_function("process_status", function!(thread::set_last_status, 2))?;
     internal.define_module_function("visible?", function!(object::is_visible, 1))?;
     internal.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
     internal.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
@@ -174,6 +175,9 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, 6))?;
     class.define_method("await_exit", method!(child::await_exit, 1))?;
+    class.define_method("begin_child", method!(child::begin_child, 1))?;
+    class.define_method("end_child", method!(child::end_child, 1))?;
+    class.define_method("forget_child", method!(child::forget_child, 1))?;
     class.define_method("begin_watcher", method!(watching::begin_watcher, 6))?;
     class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;

@@ -163,16 +163,16 @@ module Reactor
     # @param flags [Integer] as for waitpid(2)
     # @return [Process::Status, false, nil] false if the fiber was resumed early; nil with WNOHANG if no child has changed
     def process_wait(fiber, pid, flags)
-      status = ChildEvents.status(pid, flags)
-      return status if status || flags.anybits?(Process::WNOHANG)
-
       descriptor = ChildEvents.exit_descriptor(pid, flags)
-      begin
+      status = ChildEvents.status(pid, flags)
+      unless status || flags.anybits?(Process::WNOHANG)
         descriptor ? io_wait(fiber, descriptor, IO::READABLE) : ChildEvents.await(pid, flags)
-      ensure
-        descriptor&.close
+        status = ChildEvents.status(pid, flags) || false
       end
-      ChildEvents.status(pid, flags) || false
+      kept = ChildEvents.taken(descriptor) if status && status.pid == -1
+      kept ? Internal.process_status(pid, kept) : status
+    ensure
+      descriptor&.close
     end
 
     # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call this.

@@ -12,7 +12,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{thread_affinity::ThreadAffinity, worker_wait},
+    control::{children::Children, thread_affinity::ThreadAffinity, worker_wait},
     ruby::{
         call::call_method,
         convert,
@@ -36,6 +36,7 @@ pub struct Scheduler {
     pub affinity: ThreadAffinity,
     pub slice: TimeSlice,
     pub quota: GvlQuota,
+    pub children: Children,
     /// The VM refuses to lock this mutex in a trap handler or finalizer. The refusal shows that one of them is running.
     mutex: Cell<Option<ObjectRef>>,
     /// The object that marks the watchers (`watcher_marks.rs`).

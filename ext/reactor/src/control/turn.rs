@@ -157,7 +157,11 @@ impl Scheduler {
     /// kills, trap handlers run in this fiber.
     fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
         let thread = self.affinity.thread_in_hook();
-        if is_interrupted(thread) && !is_main(thread) {
+        let is_interrupted = is_interrupted(thread);
+        if is_interrupted {
+            self.children.look_up();
+        }
+        if is_interrupted && !is_main(thread) {
             let root = self.state_mut().leave_interrupts_to_root(slot);
             if let Some((root, fiber)) = root {
                 return self.switch(slot, root, fiber);

@@ -13,7 +13,7 @@ use std::{
 use magnus::{
     Error, Thread, Value,
     prelude::*,
-    rb_sys::{AsRawValue, protect},
+    rb_sys::{AsRawValue, FromRawValue, protect},
 };
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
@@ -169,6 +169,15 @@ pub fn check_interrupts() -> Result<(), Error> {
 pub fn yield_gvl() -> Result<(), Error> {
     // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_schedule() })
+}
+
+/// `Reactor::Internal.process_status(pid, number)`: a new Process::Status, which is now also `$?` of the current thread.
+pub fn set_last_status(pid: i32, status: i32) -> Value {
+    // SAFETY: makes an object; a value returned by Ruby.
+    unsafe {
+        rb_sys::rb_last_status_set(status, pid);
+        Value::from_raw(rb_sys::rb_last_status_get())
+    }
 }
 
 /// A mutex for [`runs_in_handler`]. It is never held.

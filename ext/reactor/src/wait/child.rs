@@ -1,4 +1,5 @@
-//! Waiting for a child process to end where the system reports that without a descriptor (Windows).
+//! Waiting for a child process: keeping its status, and learning of its end where the system reports that without a
+//! descriptor (Windows).
 
 use magnus::{Error, Ruby};
 use reactor::Ready;
@@ -38,4 +39,19 @@ pub fn await_exit(
     let parked = this.park(scope.slot);
     this.state_mut().end_outside(token);
     parked.map(|_| true)
+}
+
+/// `begin_child(pid)`: from now on, a trap handler may reap this child, but its status is kept.
+pub fn begin_child(Receiver(this): Receiver<Scheduler>, pid: i32) {
+    this.children.begin(pid);
+}
+
+/// `end_child(pid)`: the kept status as a number; -1 if there is none; nil if another fiber has it.
+pub fn end_child(Receiver(this): Receiver<Scheduler>, pid: i32) -> Option<i32> {
+    this.children.end(pid).map(|status| status.unwrap_or(-1))
+}
+
+/// `forget_child(pid)`: a fiber has reaped this child, so it is not kept for others.
+pub fn forget_child(Receiver(this): Receiver<Scheduler>, pid: i32) {
+    this.children.forget(pid);
 }

@@ -42,6 +42,18 @@ pub fn await_change(pid: i32, flags: i32) -> Result<(), Errno> {
     }
 }
 
+/// How a child has ended, as Process::Status#to_i tells it, without reaping it. `None` if it has not, or there is no such
+/// child.
+pub fn status(pid: i32) -> Option<i32> {
+    const DUMPED: i32 = 0x80;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(Pid::from_raw(pid)?), options).ok()??;
+    let signal = || status.terminating_signal();
+    let dumped = if status.dumped() { DUMPED } else { 0 };
+    let code = status.exit_status().map(|code| (code & 0xff) << 8);
+    code.or_else(|| signal().map(|signal| signal | dumped))
+}
+
 /// A callback for when a child ends. Dropping it cancels the callback.
 #[derive(Debug)]
 pub struct Exit(std::convert::Infallible);

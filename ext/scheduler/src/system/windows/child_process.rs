@@ -34,6 +34,11 @@ pub const fn pidfd(_: i32) -> Option<i32> {
     None
 }
 
+/// `None`: there are no trap handlers for the end of a child, so nothing reaps it meanwhile.
+pub const fn status(_: i32) -> Option<i32> {
+    None
+}
+
 /// What `Process.wait` waits for.
 #[derive(Debug)]
 pub struct Children {
