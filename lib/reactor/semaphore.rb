@@ -35,10 +35,12 @@ module Reactor
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
     # @return what the block returns, or true without a block; false when the timeout elapses
-    # @raise [TypeError] timeout is not a number
+    # @raise [TypeError] timeout is not a number; a subclass has not called `super` in its `initialize`
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Options.limit(:timeout, timeout)
+      raise TypeError, "#{self.class} not initialized" unless @mutex # an error that lasts: see #leave
+
       turn = Thread::Queue.new
       begin
         change { @waiting[turn] = Fiber.current }

@@ -259,4 +259,14 @@ class TestSemaphore < ReactorTest
     assert_equal 20, passed.size
     assert_operator took, :>=, 0.009 # 2 at once, and then 18 parts of half a millisecond
   end
+
+  Forgetful = Class.new(Reactor::Semaphore) { def initialize; end }
+
+  def test_a_subclass_that_has_not_called_super_raises_as_a_queue_does
+    queue = assert_raises(TypeError) { Thread::Queue.allocate.pop }
+    [-> { Forgetful.new.acquire }, -> { Forgetful.new.acquire {} }, -> { Reactor::Semaphore.allocate.acquire(timeout: 0) }].each do |wait|
+      [run_plain { told(&wait) }, in_fiber { told(&wait) }].each { |found| assert_equal TypeError, found.first }
+    end
+    assert_match(/not initialized/, queue.message)
+  end
 end
