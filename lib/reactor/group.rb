@@ -286,6 +286,8 @@ module Reactor
     def take_place
       @places&.push(true)
     rescue ClosedQueueError
+      raise unless @places.closed? # raised in the fiber while it waited
+
       @scheduler.yield # a task is cancelled here
       refuse
     end

@@ -60,6 +60,7 @@ module Callbacks
     "_CommonScheduler#fiber, at once" => [:start, ->(call) { Fiber.scheduler.fiber { call.call } }],
     "copy_stream, readpartial" => [:caller, ->(call) { _, to = pipe; IO.copy_stream(converting(:readpartial, &call), to) }],
     "copy_stream, write" => [:caller, ->(call) { from, to = pipe; to.write("x"); to.close; IO.copy_stream(from, converting(:write, &call)) }],
+    "IO.select, to_io" => [:caller, ->(call) { IO.select([converting(:to_io, &call)]) }],
     "Reactor.dump" => [:caller, ->(call) { Reactor.dump(converting(:write, &call)) }],
     "Testing.hold" => [:caller, ->(call) { Reactor::Testing.hold { call.call } }],
     "blocking_operation_wait" => [:worker, ->(call) { Fiber.scheduler.run_by_cost("here", -> { call.call }) }],
@@ -86,6 +87,7 @@ module Callbacks
   # How a callback fails.
   ERRORS = {
     "StandardError" => -> { raise KeyError, "the callback" },
+    "ClosedQueueError" => -> { raise ClosedQueueError, "the callback" }, # a StopIteration, which Kernel#loop rescues
     "ScriptError" => -> { raise NotImplementedError, "the callback" },
     "SystemExit" => -> { exit 3 },
     "an Exception" => -> { raise Exception, "the callback" }, # rubocop:disable Lint/RaiseException

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "tempfile"
 
 # Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler is expected to end within 50 ms, but
 # these tests only distinguish an end from a hang.
@@ -202,5 +203,37 @@ class TestErrors < ReactorTest
     end
     assert_equal "inside", error.message
     assert_equal [:resumed], log
+  end
+
+  # Waits in which the library's own code runs.
+  WAITS = {
+    "IO.select" => ->(from, _) { IO.select([from]) },
+    "copy_stream" => ->(_, to) { IO.copy_stream("/dev/zero", to, 1 << 20) },
+    "copy_stream of a file" => ->(_, to) { Tempfile.create { |file| file.write("x" * 300_000); file.flush; IO.copy_stream(file.path, to) } },
+    "a place in a group" => ->(_, _) { Reactor.group(limit: 1) { |group| 2.times { group.async { sleep } } } },
+    "a semaphore" => ->(_, _) { Reactor::Semaphore.new(1).tap(&:acquire).acquire },
+    "a rate limit" => ->(_, _) { Reactor::RateLimit.new(1, per: 600).tap(&:acquire).acquire },
+    "a deadline" => ->(_, _) { Reactor.deadline(600) { sleep } }
+  }.freeze
+
+  # An exception that the library's own code might take for its own.
+  def test_each_wait_raises_what_is_raised_in_it
+    from, to = pipe
+    classes = [StopIteration, ClosedQueueError, ThreadError, FiberError, IOError, EOFError, Errno::EBADF, Errno::ECHILD, Errno::EAGAIN,
+               TypeError, ArgumentError, NotImplementedError, KeyError]
+    wrong = []
+    WAITS.to_a.product(classes) do |(name, wait), error|
+      found = :nothing
+      run_scheduler do
+        fiber = Fiber.schedule do
+          found = wait.call(from, to)
+        rescue Exception => found # rubocop:disable Lint/RescueException -- compared
+          nil
+        end
+        fiber.raise(error, "late") if fiber.alive?
+      end
+      wrong << "#{name}: #{found.inspect}, not #{error}" unless found.instance_of?(error)
+    end
+    assert_equal [], wrong
   end
 end

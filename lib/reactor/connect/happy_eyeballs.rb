@@ -88,7 +88,7 @@ module Reactor
     def resolve(family, ipv4_at = nil)
       resolve_by = [@open_by, @resolv_timeout && (Clock.now + @resolv_timeout)].compact.min
       look_up(family)
-      loop do
+      while true
         found = answer and return found
         raise timeout_error if past?(resolve_by)
 

@@ -162,7 +162,7 @@ module Reactor
       # @return [Integer, nil] as {Internal.parse_request}; nil if the client has closed the connection
       def rest_of_head(env)
         Timeout.timeout(@limits.header_timeout) do
-          loop do
+          while true
             return -431 if @buffer.bytesize > @limits.header_size
 
             bytes = read or return

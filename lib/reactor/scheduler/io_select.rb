@@ -22,12 +22,14 @@ module Reactor
       timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"
       seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
+      given = [readables, writables, exceptables]
+      lists = given.map { |list| ios_of(list) }
       masks = nil
-      loop do
-        ready = select_now(readables, writables, exceptables)
-        return ready if ready
+      while true
+        ready = select_now(*lists)
+        return ready.zip(lists, given).map { |found, list, objects| objects_of(found, list, objects) } if ready
 
-        masks ||= masks_of(readables, writables, exceptables)
+        masks ||= masks_of(*lists)
         left = Clock.left(deadline, now)
         return if left&.zero?
 
@@ -38,11 +40,22 @@ module Reactor
 
     private
 
+    # @return [Array<IO, Object>, nil] the list with each object's IO. An object may not be asked twice. Ruby raises the error if it has none.
+    def ios_of(list) = Array === list && !list.all?(IO) ? list.map { |object| IO.try_convert(object) || object } : list
+
+    # @return [Array] the objects that these IOs are of
+    def objects_of(found, list, objects)
+      return found if list.equal?(objects)
+
+      found = found.to_h { |io| [io, true] }.compare_by_identity
+      list.zip(objects).filter_map { |io, object| object if found[io] }
+    end
+
     # IO.select releases the GVL, so another thread may close one of the IOs meanwhile.
     def select_now(*lists)
       Fiber.blocking { VM.select_now(*lists) }
     rescue Errno::EBADF
-      raise unless lists.compact.flatten.any? { |object| IO.try_convert(object).closed? }
+      raise unless lists.compact.flatten.any?(&:closed?)
 
       raise IOError, "stream closed in another thread"
     end
@@ -51,7 +64,7 @@ module Reactor
     def masks_of(readables, writables, exceptables)
       masks = Hash.new(0).compare_by_identity
       { IO::READABLE => readables, IO::WRITABLE => writables, IO::PRIORITY => exceptables }.each do |event, list|
-        list&.each { |object| masks[IO.try_convert(object)] |= event }
+        list&.each { |io| masks[io] |= event }
       end
       masks
     end

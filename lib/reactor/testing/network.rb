@@ -128,7 +128,7 @@ module Reactor
         ports = [ephemeral, port]
         names = ["#{from.name}:#{ports.first}", to.name]
         trace.add(*names, "connect #{port}")
-        loop do
+        while true
           sleep(delay(from, to) { |seconds| trace.add(*names, "lost, sent again after #{seconds} s: connect") })
           connection = knock(from, to, ports, pair) unless cut?(from, to)
           sleep(delay(to, from) { |seconds| trace.add(*names.reverse, "lost, sent again after #{seconds} s: answer") }) if connection
