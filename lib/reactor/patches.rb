@@ -16,8 +16,13 @@ require_relative "patches/virtual_time"
 module Reactor
   # The methods of Ruby that this library patches: {TABLE}. docs/patches.md says what each patch is for and what it costs.
   #
-  # A patch is a prepended module. It does what Ruby does unless the current fiber has a scheduler of this library. Nothing is
+  # A patch redefines a method. It does what Ruby does unless the current fiber has a scheduler of this library. Nothing is
   # patched, and nothing is slower, until a program makes a scheduler.
+  #
+  # The class keeps Ruby's method under another, private name: `reactor_`, the class and the method. The patch calls it by this
+  # name instead of `super`. A prepended module would be shorter, but then an alias of the method, made by the program or by
+  # Minitest's `stub`, would be one of the module's method, whose `super` calls what the program then defines in place of it: the
+  # alias itself, without end. And the owner is in the name because a subclass may have the same patch.
   #
   # @api private
   module Patches
@@ -27,7 +32,7 @@ module Reactor
       def install = TABLE.each { |patch| patch.install if patch.moment.equal?(self) && patch.for_this_ruby? }
     end
 
-    # A module to prepend to a class, a module or its singleton class.
+    # A module whose methods replace those of a class, a module or its singleton class. Its `installed` is called once they have.
     #
     # - `before`: the first Ruby version that does not need the patch; nil: all versions need it
     # - `condition`: an object whose `needed?` is asked at installation, if the version alone does not tell; nil: nothing is asked
@@ -41,8 +46,33 @@ module Reactor
       # @return [Array<Symbol>] the patched methods
       def methods = with.instance_methods(false) + with.private_instance_methods(false)
 
+      # @return [Symbol] the name that Ruby's method has now
+      def name_of_original(name) = :"reactor_#{(owner.singleton_class? ? owner.attached_object : owner).name.downcase.gsub("::", "_")}_#{name}"
+
       def install
-        owner.prepend(with) unless replaceable && NameResolution.replaced?(owner, methods)
+        methods.each { |name| replace(name) } unless replaceable && NameResolution.replaced?(owner, methods)
+        with.installed if with.respond_to?(:installed)
+      end
+
+      private
+
+      # Does nothing if the program has removed the method.
+      def replace(name)
+        visibility = %i[public protected private].find { |kind| owner.__send__(:"#{kind}_method_defined?", name) } or return
+        unless original(name)
+          owner.class_eval("def #{name}(...) = super", __FILE__, __LINE__) # follows its superclass
+        end
+        owner.define_method(name_of_original(name), original(name))
+        owner.__send__(:private, name_of_original(name))
+        owner.define_method(name, with.instance_method(name))
+        owner.__send__(visibility, name)
+      end
+
+      # @return [UnboundMethod, nil] the owner's own; not that of a prepended module, which calls it
+      def original(name)
+        method = owner.instance_method(name)
+        method = method.super_method until method.nil? || method.owner.equal?(owner)
+        method
       end
     end
 
@@ -52,7 +82,7 @@ module Reactor
     SCHEDULER = Moment.new
     VIRTUAL_TIME = Moment.new
 
-    close = [[IO, IOClose], [IO, IOReopen], [IO, IOHalfClose], [BasicSocket, IOHalfClose],
+    close = [[IO, IOClose], [IO, IOReopen], [IO, IOHalfClose], [BasicSocket, SocketHalfClose],
              [BasicSocket, SocketShutdown, { condition: SocketShutdown }]]
 
     scheduler = [
@@ -74,9 +104,9 @@ module Reactor
 
     virtual_time = [
       [Process.singleton_class, VirtualTime::ProcessClock], [Time.singleton_class, VirtualTime::TimeNow],
-      [Kernel, VirtualTime::PrivateSleep], [Kernel.singleton_class, VirtualTime::KernelSleep],
-      [Thread::Queue, VirtualTime::QueuePop], [Thread::SizedQueue, VirtualTime::QueuePop],
-      [Thread::SizedQueue, VirtualTime::QueuePush], [Thread, VirtualTime::ThreadJoin]
+      [Kernel, VirtualTime::KernelSleep], [Kernel.singleton_class, VirtualTime::KernelSleep],
+      [Thread::Queue, VirtualTime::QueuePop], [Thread::SizedQueue, VirtualTime::SizedQueueWaits],
+      [Thread, VirtualTime::ThreadJoin]
     ]
 
     # @return [Array<Patch>] in the order in which they are installed
@@ -87,9 +117,8 @@ module Reactor
     )
 
     class << self
-      # Installs each set of patches once per process, even if several Ractors make their first scheduler at the same time.
-      # Module#prepend is not safe then: when two Ractors prepend to one class at once, a module may get lost, or Ruby crashes. So
-      # one Ractor installs while the others wait.
+      # Installs each set of patches once per process, even if several Ractors make their first scheduler at the same time: one
+      # Ractor installs while the others wait.
       #
       # @param sets [Array<Module>] each responds to `install`, and tolerates a second call
       # @return [void]

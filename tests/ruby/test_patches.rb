@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "cells"
+require_relative "patched"
 require "json"
 require "open3"
 
@@ -56,7 +58,7 @@ class TestPatches < ReactorTest
     rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
     rows.each_with_object({}) { |patch, found|
       prefix = patch.owner.singleton_class? ? "#{patch.owner.attached_object}." : "#{patch.owner}#"
-      patch.methods.each { |name| found["#{prefix}#{name}"] = patch.with.to_s }
+      patch.methods.each { |name| [name, patch.name_of_original(name)].each { |each| found["#{prefix}#{each}"] = patch.owner.to_s } }
     }.sort
   end
 
@@ -71,11 +73,16 @@ class TestPatches < ReactorTest
     first, second = changed_by("report { Reactor::Scheduler.new.close }; report { Reactor::Scheduler.new.close }")
     assert_equal declared(CLOSE, SCHEDULER), first
     assert_equal [], second
-    assert_includes first, ["IO#close", "Reactor::Patches::IOClose"]
-    assert_operator first.size, :>, 25
+    assert_includes first, ["IO#close", "IO"]
+    assert_operator first.size, :>, 50
   end
 
-  PATCHED_TIMEOUT = ["Timeout#timeout", "Timeout.timeout"].freeze
+  # Two patches of one method would take the same name for the original.
+  def test_each_method_has_one_patch
+    assert_equal [], TABLE.flat_map { |patch| patch.methods.map { |name| [patch.owner, name] } }.tally.reject { |_, count| count == 1 }.keys
+  end
+
+  PATCHED_TIMEOUT = ["Timeout#reactor_timeout_timeout", "Timeout#timeout", "Timeout.reactor_timeout_timeout", "Timeout.timeout"].freeze
 
   # Libraries of both kinds, regardless of this Ruby's own.
   LIBRARIES = {
@@ -134,6 +141,82 @@ class TestPatches < ReactorTest
       end
     RUBY
     assert_equal %w[Dir.pwd File#fsync IO#undeclared String#upcase], found.map(&:first)
+  end
+
+  # In virtual time these ask no clock of Ruby's, so what a program has made of the method before has no effect there; and
+  # without the first one there is no virtual time.
+  OF_THE_CLOCK = /\A(Process\.clock_gettime|Time\.(now|new))\|/
+  NO_CLOCK = /\AProcess\.clock_gettime\|(remove_method|undef_method|def)\|/
+
+  # A patched method can be wrapped, stubbed, removed and replaced, before it is patched and after, as any method of Ruby's.
+  def test_a_program_may_change_each_patched_method
+    needs_fork
+    cells = Patched.methods.keys.product(Patched::WAYS.keys, %w[before after]).map { |cell| cell.join("|") }.grep_v(NO_CLOCK)
+    cells = cells.grep(/#{ENV["REACTOR_CELL"]}/)
+    got = Cells.run(self, "patched", cells)
+    wrong = cells.filter_map do |cell|
+      plain = got[cell.sub(/after\z/, "before")]&.value&.fetch("plain")
+      found = got[cell].value&.values_at("thread", "fiber")
+      found[1] = plain&.last if found && OF_THE_CLOCK.match?(cell)
+      "#{cell}: #{got[cell]}, not #{plain}" unless plain && got[cell].err.empty? && found == [plain, plain.last]
+    end
+    assert wrong.empty?, -> { "#{wrong.size} of #{cells.size} cells:\n#{wrong.join("\n")}\n" }
+  end
+
+  # Counts the conversions of an object.
+  class Asked
+    attr_reader :times
+
+    def initialize(**conversions)
+      @times = Hash.new(0)
+      conversions.each { |name, value| define_singleton_method(name) { @times[name] += 1; value } }
+    end
+  end
+
+  # Each is given a block that makes an argument.
+  ARGUMENTS = {
+    "File.new" => ->(asked) { File.new(asked[to_path: File::NULL]).close },
+    "File.new, a descriptor" => ->(asked) { from, = IO.pipe; File.new(asked[to_int: from.fileno, to_path: "none"], autoclose: false).path },
+    "File.open, mode" => ->(asked) { File.open(asked[to_path: File::NULL], asked[to_str: "r"], &:path) },
+    "File.open, too many" => ->(asked) { File.open(asked[to_path: File::NULL], "r", 0, 0) },
+    "File.open, no String" => ->(asked) { File.open(asked[to_path: 1]) },
+    "copy_stream, paths" => ->(asked) { IO.copy_stream(asked[to_path: "/proc/self/limits"], asked[to_path: File::NULL], 10) },
+    "copy_stream, a missing file" => ->(asked) { IO.copy_stream(asked[to_path: "/none"], asked[to_path: File::NULL]) },
+    "copy_stream, lengths" => ->(asked) { IO.copy_stream("/proc/self/limits", File::NULL, asked[to_int: 10], asked[to_int: 0]) },
+    "copy_stream, IOs" => ->(asked) { IO.copy_stream(asked[to_path: "none", to_io: File.open(__FILE__)], asked[to_path: "none", to_io: File.open(File::NULL, "w")], 10) },
+    "IO.select" => ->(asked) { from, to = IO.pipe; to << "x"; IO.select([asked[to_io: from], from], [asked[to_io: to]], nil, 600).map(&:size) },
+    "IO.select, again" => ->(asked) { from, to = IO.pipe; go = Thread.new { Thread.pass; to << "x" }; IO.select([asked[to_io: from]]).map(&:size).tap { go.join } },
+    "reopen, an IO" => ->(asked) { from, = IO.pipe; from.reopen(asked[to_io: File.open(__FILE__)]).getc },
+    "reopen, a path" => ->(asked) { from, = IO.pipe; from.reopen(asked[to_path: __FILE__]).getc },
+    "reopen, a mode" => ->(asked) { from, = IO.pipe; from.reopen(asked[to_path: __FILE__], asked[to_str: "r"]).getc },
+    "flock" => ->(asked) { File.open(__FILE__) { |file| file.flock(asked[to_int: File::LOCK_SH]) } },
+    "pwrite" => ->(asked) { File.open(File::NULL, "w") { |file| file.pwrite(asked[to_s: "x"], asked[to_int: 0]) } },
+    "Addrinfo.getaddrinfo" => ->(asked) { Addrinfo.getaddrinfo(asked[to_str: "127.0.0.1"], asked[to_str: "80"], nil, :STREAM).size },
+    "Addrinfo.tcp" => ->(asked) { Addrinfo.tcp(asked[to_str: "127.0.0.1"], asked[to_str: "80"]).ip_port },
+    "Socket.getaddrinfo" => ->(asked) { Socket.getaddrinfo(asked[to_str: "127.0.0.1"], asked[to_str: "80"], nil, :STREAM, nil, nil, false).size },
+    "Socket.sockaddr_in" => ->(asked) { Socket.sockaddr_in(asked[to_str: "80"], asked[to_str: "127.0.0.1"]).size },
+    "IPSocket.getaddress" => ->(asked) { IPSocket.getaddress(asked[to_str: "127.0.0.1"]) },
+    "UDPSocket#connect" => ->(asked) { UDPSocket.new.connect(asked[to_str: "127.0.0.1"], asked[to_str: "9"]) },
+    "UDPSocket#send" => ->(asked) { UDPSocket.new.send(asked[to_str: "x"], 0, asked[to_str: "127.0.0.1"], asked[to_str: "9"]) },
+    "TCPServer.new" => ->(asked) { TCPServer.new(asked[to_str: "127.0.0.1"], asked[to_str: "0"]).close }
+  }.freeze
+
+  # A program may count, or answer differently the second time.
+  def test_each_argument_is_converted_as_often_as_by_ruby
+    needs_linux "/proc"
+    wrong = ARGUMENTS.filter_map do |name, use|
+      plain, fiber = [false, true].map do |fibers|
+        objects = []
+        call = -> { told { use.call(->(**conversions) { Asked.new(**conversions).tap { |object| objects << object } }) } }
+        found = run_plain { fibers ? Reactor.run(&call) : call.call }
+        [found, objects.map(&:times)]
+      end
+      # Ruby's IO.select asks a second time which of the objects are ready.
+      same = name.start_with?("IO.select") ? fiber.first == plain.first && fiber.last.all?({ to_io: 1 }) : fiber == plain
+      "#{name}: #{fiber}, not #{plain}" unless same
+    end
+    GC.start # closes what the calls have left
+    assert_equal [], wrong
   end
 
   def test_the_guide_has_every_patch

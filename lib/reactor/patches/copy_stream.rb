@@ -4,7 +4,7 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
+    # Of IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
     # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber waits
     # until its current copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors
     # without O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. On Windows nothing could
@@ -25,49 +25,56 @@ module Reactor
       # @return [Integer] bytes
       # @raise as without a scheduler
       def copy_stream(source, target, length = nil, offset = nil)
-        scheduler = Schedulers.current
-        return super unless scheduler
-        if CopyStream.path?(source)
-          return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
-        end
+        scheduler = Schedulers.current if [length, offset].all? { |number| number.nil? || (Integer === number && number.bit_length < 63) }
+        return reactor_io_copy_stream(source, target, length, offset) unless scheduler
 
-        reads, writes = CopyStream.blocks?(source), CopyStream.blocks?(target)
-        if VM::WINDOWS && (writes || (reads && !offset))
-          source.read(0) if reads # raises if the source is not readable, before anything is truncated
-          copied = super(reads ? Source.new(source.binmode) : source, writes ? Target.new(target) : target, length, offset)
-          target.flush if writes
-          return copied
-        end
-        return scheduler.run_on_own_thread { super } if reads || writes
-        return super unless CopyStream.regular?(source)
+        CopyStream.opened(CopyStream.converted(source), "rb") do |input|
+          target = CopyStream.converted(target)
+          reads, writes = CopyStream.blocks?(input), CopyStream.blocks?(target)
+          if VM::WINDOWS && (writes || (reads && !offset))
+            input.read(0) if reads # raises if the source is not readable, before anything is truncated
+            wrapped = [reads ? Source.new(input.binmode) : input, writes ? Target.new(target) : target]
+            copied = reactor_io_copy_stream(*wrapped, length, offset)
+            target.flush if writes
+            return copied
+          end
+          return scheduler.run_on_own_thread { reactor_io_copy_stream(input, target, length, offset) } if reads || writes
+          return reactor_io_copy_stream(input, target, length, offset) unless CopyStream.regular?(input)
 
-        if CopyStream.path?(target)
-          source.read(0) # raises if the source is not readable, before anything is truncated
-          return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) }
-        end
+          input.read(0) if String === target # as above
+          CopyStream.opened(target, "wb") do |output|
+            return scheduler.offload { reactor_io_copy_stream(input, output, length, offset) } if CopyStream.regular?(output)
+            return reactor_io_copy_stream(input, output, length, offset) unless IO === output
 
-        return scheduler.offload { super } if CopyStream.regular?(target)
-        return super unless IO === target
-        return super unless [length, offset].all? { |number| number.nil? || (Integer === number && number.bit_length < 63) }
-
-        length = nil if length&.negative? # the whole file from its position on, as without a scheduler
-        offset = nil if offset&.negative?
-        done = 0
-        loop do # at least once, because Ruby checks and flushes even if there is nothing to copy
-          left = length ? length - done : READAHEAD
-          chunk = [left, COPY_CHUNK].min
-          # Reads at the descriptor's offset, because source.pos would discard bytes that were pushed back.
-          from = offset && (offset + done)
-          scheduler.prefetch(source, from, chunk, [left, READAHEAD].min)
-          copied = super(source, target, chunk, from)
-          done += copied
-          return done if copied < chunk || done == length
+            length = nil if length&.negative? # the whole file from its position on, as without a scheduler
+            offset = nil if offset&.negative?
+            done = 0
+            while true # at least once, because Ruby checks and flushes even if there is nothing to copy
+              left = length ? length - done : READAHEAD
+              chunk = [left, COPY_CHUNK].min
+              # Reads at the descriptor's offset, because input.pos would discard bytes that were pushed back.
+              from = offset && (offset + done)
+              scheduler.prefetch(input, from, chunk, [left, READAHEAD].min)
+              copied = reactor_io_copy_stream(input, output, chunk, from)
+              done += copied
+              return done if copied < chunk || done == length
+            end
+          end
         end
       end
 
       class << self
-        # Whether IO.copy_stream opens this object as a file.
-        def path?(object) = String === object || (object.respond_to?(:to_path) && !IO.try_convert(object))
+        # As Ruby converts it. The object may not be asked twice.
+        #
+        # @return [IO, String, Object] an IO; a path; the object itself if it is neither
+        def converted(object)
+          return object if IO === object || !(String === object || object.respond_to?(:to_path))
+
+          IO.try_convert(object) || File.path(object)
+        end
+
+        # @yieldparam io [IO, Object] the file if the object is a path, otherwise the object
+        def opened(object, mode, &) = String === object ? File.open(object, mode, &) : yield(object)
 
         def regular?(object) = File === object && !object.closed? && File.file?(object)
 

@@ -9,12 +9,12 @@ module Reactor
       private_constant :OWN_LINE
 
       # @return [String]
-      def inspect
-        super.sub(OWN_LINE) { (place = FiberName.birthplace(self)) ? " #{place}" : "" }
-      end
+      def inspect = FiberInspect.shown(self, reactor_fiber_inspect)
 
       # @return [String]
-      def to_s = inspect
+      def to_s = FiberInspect.shown(self, reactor_fiber_to_s)
+
+      def self.shown(fiber, text) = text.sub(OWN_LINE) { (place = FiberName.birthplace(fiber)) ? " #{place}" : "" }
     end
   end
 end

@@ -4,75 +4,98 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, and opening a device may wait
-    # as well, so that runs on a thread of its own. Ruby 3.3 does not offer open(2) to a scheduler, and later versions do not say
-    # what is opened, so how long earlier ones took is no guide. Finding out costs a stat(2).
+    # Of File: File.new and File.open. Opening a FIFO waits until its other end is opened, and opening a device may wait as well, so
+    # that runs on a thread of its own. Ruby 3.3 does not offer open(2) to a scheduler, and later versions do not say what is
+    # opened, so how long earlier ones took is no guide. Finding out costs a stat(2).
     #
     # @api private
     module FileOpen
       # @raise as without a scheduler
       # @raise [ThreadError] opening may wait and no thread can be started
-      def initialize(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def initialize(path = (nothing = true), ...)
+        return reactor_file_initialize if nothing
 
-      # @param path [String, #to_path, Object] what the block opens
-      # @return what the block returns; it runs on a thread of its own if opening the path may wait
-      def self.parked(path)
         scheduler = Schedulers.current
-        return yield unless scheduler
+        return reactor_file_initialize(path, ...) unless scheduler
 
-        scheduler.yield_if_slice_spent
-        waits?(path) ? scheduler.run_on_own_thread { yield } : yield # rubocop:disable Style/ExplicitBlockArgument -- allocates nothing
+        path = FileOpen.converted(path, ...) unless String === path
+        FileOpen.parked(scheduler, path) { reactor_file_initialize(path, ...) }
       end
 
-      def self.waits?(path)
-        return Internal.opening_waits?(path) if String === path
+      # As Ruby converts it. The object may not be asked twice.
+      #
+      # @param further [Array] the other arguments
+      # @return [Integer, String, Object] a descriptor or a path; the object itself if Ruby would raise an error before it asks
+      # @raise [TypeError, ArgumentError] as without a scheduler
+      def self.converted(path, *further, **, &)
+        return path if further.size > 2
 
-        !(IO === path) && path.respond_to?(:to_path) && Internal.opening_waits?(path.to_path)
+        (Integer.try_convert(path) if further.size < 2) || File.path(path)
+      end
+
+      # @param path [String, Integer, Object] what the block opens
+      # @return what the block returns; it runs on a thread of its own if opening the path may wait
+      def self.parked(scheduler, path)
+        scheduler.yield_if_slice_spent
+        return yield unless String === path && Internal.opening_waits?(path)
+
+        scheduler.run_on_own_thread { yield } # rubocop:disable Style/ExplicitBlockArgument -- allocates nothing
+      end
+
+      # @param path [String, #to_path, IO]
+      # @yield [path] opens the path, which is converted, or uses the IO
+      # @return what the block returns
+      def self.by_path(path)
+        scheduler = Schedulers.current unless IO === path
+        return yield(path) unless scheduler
+
+        path = File.path(path)
+        parked(scheduler, path) { yield path }
       end
     end
 
-    # Prepended to IO's singleton class: the methods that open a file without File.new. They run as a whole where {FileOpen} would
-    # open the file. IO.foreach is not among them, because it would set `$_` here instead of in its caller.
+    # Of IO's singleton class: the methods that open a file without File.new. They run as a whole where {FileOpen} would open the
+    # file. IO.foreach is not among them, because it would set `$_` here instead of in its caller.
     #
     # @api private
     module PathMethods
       # @return [String, nil]
       # @raise as without a scheduler
-      def read(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def read(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_read(converted, ...) }
 
       # (see #read)
-      def binread(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def binread(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_binread(converted, ...) }
 
       # @return [Array<String>]
       # @raise as without a scheduler
-      def readlines(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def readlines(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_readlines(converted, ...) }
 
       # @return [Integer] bytes
       # @raise as without a scheduler
-      def write(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def write(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_write(converted, ...) }
 
       # (see #write)
-      def binwrite(*arguments, **) = FileOpen.parked(arguments.first) { super }
+      def binwrite(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_binwrite(converted, ...) }
 
       # @return [Integer] a descriptor
       # @raise as without a scheduler
-      def sysopen(*arguments) = FileOpen.parked(arguments.first) { super }
+      def sysopen(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_sysopen(converted, ...) }
     end
 
-    # Prepended to File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or
+    # Of File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or
     # else a worker.
     #
     # @api private
     module FileSync
       # @return [0]
       # @raise [SystemCallError, IOError] as without a scheduler
-      def fsync = FileSync.sync(self, :fsync) { super() }
+      def fsync = FileSync.sync(self, :fsync) { reactor_file_fsync }
 
       # As {#fsync}.
       #
       # @return [0]
       # @raise [SystemCallError, IOError] as without a scheduler
-      def fdatasync = FileSync.sync(self, :fdatasync) { super() }
+      def fdatasync = FileSync.sync(self, :fdatasync) { reactor_file_fdatasync }
 
       def self.sync(file, name, &work)
         scheduler = Schedulers.current
@@ -86,7 +109,7 @@ module Reactor
       end
     end
 
-    # Prepended to File before Ruby 4.0: later versions have a hook for pwrite. The write runs on a worker if writes have been
+    # Of File before Ruby 4.0: later versions have a hook for pwrite. The write runs on a worker if writes have been
     # expensive so far, or if the string is large, because the kernel makes writers wait when it has much to write.
     #
     # @api private
@@ -101,14 +124,16 @@ module Reactor
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def pwrite(string, offset)
         scheduler = Schedulers.current
-        return super unless scheduler
-        return scheduler.run_by_cost(:pwrite, -> { super }) unless String === string && string.bytesize > INLINE_WRITE_MAX
+        return reactor_file_pwrite(string, offset) unless scheduler
 
-        scheduler.offload { super }
+        write = proc { reactor_file_pwrite(string, offset) }
+        return scheduler.run_by_cost(:pwrite, write) unless String === string && string.bytesize > INLINE_WRITE_MAX
+
+        scheduler.offload(&write)
       end
     end
 
-    # Prepended to File. A file of more than 1 MiB that was open for writing is closed on a worker, because some file systems
+    # Of File. A file of more than 1 MiB that was open for writing is closed on a worker, because some file systems
     # allocate blocks only at the close: if the file had been truncated before, closing 50 MiB took ext4 20 ms.
     #
     # @api private
@@ -121,13 +146,13 @@ module Reactor
       # @raise [SystemCallError] as without a scheduler
       def close
         scheduler = Schedulers.current unless closed?
-        return super unless scheduler
-        return super.tap { scheduler.yield_if_slice_spent } unless FileClose.slow?(self)
+        return reactor_file_close unless scheduler
+        return reactor_file_close.tap { scheduler.yield_if_slice_spent } unless FileClose.slow?(self)
 
         begin
-          scheduler.offload { super() }
+          scheduler.offload { reactor_file_close }
         ensure
-          super() unless closed? # if the fiber was interrupted before a worker started the close
+          reactor_file_close unless closed? # if the fiber was interrupted before a worker started the close
         end
       end
 
@@ -139,7 +164,7 @@ module Reactor
       end
     end
 
-    # Prepended to File. A wait for a lock that is not free runs on a thread of its own, because it may last forever. When the
+    # Of File. A wait for a lock that is not free runs on a thread of its own, because it may last forever. When the
     # fiber is interrupted, the thread is interrupted too, by a signal, and a lock it has obtained meanwhile is released: a fiber
     # that leaves by an exception never holds the lock.
     #
@@ -158,17 +183,17 @@ module Reactor
       # @raise [ThreadError] the lock is not free and no thread can be started
       def flock(operation)
         scheduler = Schedulers.current if Integer === operation && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
-        return super unless scheduler
-        return 0 if super(operation | File::LOCK_NB)
+        return reactor_file_flock(operation) unless scheduler
+        return 0 if reactor_file_flock(operation | File::LOCK_NB)
 
         if VM::WINDOWS || !scheduler.may_wait_for_threads?
-          sleep LOCK_RETRY until super(operation | File::LOCK_NB)
+          sleep LOCK_RETRY until reactor_file_flock(operation | File::LOCK_NB)
           return 0
         end
         begin
-          granted = scheduler.run_on_own_thread { super(operation) }
+          granted = scheduler.run_on_own_thread { reactor_file_flock(operation) }
         ensure
-          super(File::LOCK_UN) unless granted || closed?
+          reactor_file_flock(File::LOCK_UN) unless granted || closed?
         end
       end
     end

@@ -4,7 +4,7 @@ require "socket"
 
 module Reactor
   module Patches
-    # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does so only for fibers
+    # Of IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does so only for fibers
     # outside IO.select. Without the patch the other fibers would wait forever, or wait for whichever file gets the same
     # descriptor next. So IO#close first tells the schedulers of its Ractor, which raise IOError ("stream closed in another
     # thread") in the fibers that wait for this object. That takes one lookup per scheduler, however many fibers wait for other
@@ -14,10 +14,10 @@ module Reactor
     module IOClose
       # @return [nil]
       def close
-        answer = Internal.announce_close(self) or return super
+        answer = Internal.announce_close(self) or return reactor_io_close
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_close(self) } if answer == :in_use
         IOClose.yield_to_interrupted
-        super
+        reactor_io_close
       end
 
       # From Ruby 4.0 on, the VM waits until the interrupted fibers have left the IO. They cannot run during that wait if the
@@ -45,17 +45,17 @@ module Reactor
       end
     end
 
-    # Prepended to IO and BasicSocket. IO#close_read and #close_write do not call IO#close when they close a descriptor: one end
+    # Of IO. IO#close_read and #close_write do not call IO#close when they close a descriptor: one end
     # of a pipe, one of the two pipes of IO.popen, or a socket whose other direction is closed already. So they tell the
     # schedulers themselves.
     #
     # @api private
     module IOHalfClose
       # @return [nil]
-      def close_read = IOHalfClose.announced(self, true) { super }
+      def close_read = IOHalfClose.announced(self, true) { reactor_io_close_read }
 
       # @return [nil]
-      def close_write = IOHalfClose.announced(self, false) { super }
+      def close_write = IOHalfClose.announced(self, false) { reactor_io_close_write }
 
       # @param io [IO]
       # @param reading [Boolean] whether the reading half is being closed
@@ -74,8 +74,22 @@ module Reactor
       end
     end
 
-    # Prepended to BasicSocket on Windows, where a waiting reader is not told about a shutdown of reading, and later reads fail
-    # with Errno::ESHUTDOWN. With the patch, the waiting reader and later reads see the end of the stream, as on other systems.
+    # Of BasicSocket; see {IOHalfClose}.
+    #
+    # @api private
+    module SocketHalfClose
+      # @return [nil]
+      def close_read
+        IOHalfClose.announced(self, true) { reactor_basicsocket_close_read }
+        SocketShutdown.announce(self) if VM::WINDOWS
+      end
+
+      # @return [nil]
+      def close_write = IOHalfClose.announced(self, false) { reactor_basicsocket_close_write }
+    end
+
+    # Of BasicSocket on Windows, where a waiting reader is not told about a shutdown of reading, and later reads fail with
+    # Errno::ESHUTDOWN. With the patch, the waiting reader and later reads see the end of the stream, as on other systems.
     #
     # @api private
     module SocketShutdown
@@ -84,25 +98,26 @@ module Reactor
 
       def self.needed? = VM::WINDOWS
 
-      # @return [nil]
-      def close_read = super.tap { SocketShutdown.announce(self) }
-
       # @return [0]
-      def shutdown(how = Socket::SHUT_RDWR) = super.tap { SocketShutdown.announce(self) unless WRITING.include?(how) }
+      def shutdown(how = Socket::SHUT_RDWR)
+        reactor_basicsocket_shutdown(how).tap { SocketShutdown.announce(self) unless WRITING.include?(how) }
+      end
 
       # @return [String, nil]
       def recv(...)
-        super
+        reactor_basicsocket_recv(...)
       rescue Errno::ESHUTDOWN
         raise unless Schedulers.current
       end
 
+      # @return [nil]
       def self.announce(socket)
         Schedulers.each { |scheduler| scheduler.note_read_shutdown(socket) } unless socket.closed?
+        nil
       end
     end
 
-    # Prepended to IO. IO#reopen gives the same descriptor another file, and the kernel does not tell the pollers of the
+    # Of IO. IO#reopen gives the same descriptor another file, and the kernel does not tell the pollers of the
     # descriptor. So the patch tells the schedulers of the Ractor. As in threads, a fiber that waits for the IO gets IOError
     # ("stream closed in another thread") if it is reopened with another IO, and waits for the new file if it is reopened with a
     # path. A wait in IO.select continues in both cases.
@@ -112,10 +127,10 @@ module Reactor
       # @return [IO] self
       def reopen(file, *rest, **options)
         file = IO.try_convert(file) || file if rest.empty? && options.empty?
-        return super if equal?(file)
+        return reactor_io_reopen(file, *rest, **options) if equal?(file)
 
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
-        FileOpen.parked(file) { super }.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
+        FileOpen.by_path(file) { |path| reactor_io_reopen(path, *rest, **options) }.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
       end
     end
   end

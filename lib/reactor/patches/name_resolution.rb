@@ -55,50 +55,54 @@ module Reactor
         end
       end
 
-      # Prepended to Addrinfo's singleton class.
+      # Of Addrinfo's singleton class.
       module AddrinfoLookup
         # @return [Boolean] whether the program has replaced Addrinfo.getaddrinfo, which Ruby's own Socket.tcp calls
         def self.replaced?
-          method = Addrinfo.method(:getaddrinfo)
-          method = method.super_method if method.owner.equal?(self)
-          !method.source_location.nil?
+          file, = Addrinfo.method(:getaddrinfo).source_location
+          file && file != __FILE__
         end
 
-        def getaddrinfo(*arguments, **options) = AddrinfoLookup.replaced? ? super : NameResolution.resolve(*arguments.first(2)) { super }
+        def getaddrinfo(*arguments, **options)
+          NameResolution.resolve(*arguments.first(2)) { reactor_addrinfo_getaddrinfo(*arguments, **options) }
+        end
 
-        def tcp(host, port) = NameResolution.resolve(host, port) { super }
+        def tcp(host, port) = NameResolution.resolve(host, port) { reactor_addrinfo_tcp(host, port) }
 
-        def udp(host, port) = NameResolution.resolve(host, port) { super }
+        def udp(host, port) = NameResolution.resolve(host, port) { reactor_addrinfo_udp(host, port) }
 
-        def ip(host) = NameResolution.resolve(host) { super }
+        def ip(host) = NameResolution.resolve(host) { reactor_addrinfo_ip(host) }
       end
 
-      # Prepended to Addrinfo.
+      # Of Addrinfo.
       module AddrinfoReverse
-        def getnameinfo(flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
+        def getnameinfo(flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { reactor_addrinfo_getnameinfo(flags) }
       end
 
-      # Prepended to Socket's singleton class.
+      # Of Socket's singleton class.
       module SocketLookup
         def getaddrinfo(*arguments)
           host, service, *, reverse = arguments.values_at(0..6)
           reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
-          return NameResolution.on_thread { super } if reverse && :numeric != reverse
+          look_up = proc { reactor_socket_getaddrinfo(*arguments) }
+          return NameResolution.on_thread(&look_up) if reverse && :numeric != reverse
 
-          NameResolution.resolve(host, service) { super }
+          NameResolution.resolve(host, service, &look_up)
         end
 
-        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
+        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { reactor_socket_sockaddr_in(port, host) }
 
-        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
+        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { reactor_socket_pack_sockaddr_in(port, host) }
 
-        def getnameinfo(address, flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
+        def getnameinfo(address, flags = 0)
+          NameResolution.on_thread(NameResolution.name?(flags)) { reactor_socket_getnameinfo(address, flags) }
+        end
 
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
           own = parallel && (Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?)
           connection = HappyEyeballs.for(host, port, local_host, local_port, options, parallel) if own
-          return super unless connection
+          return reactor_socket_tcp(host, port, local_host, local_port, **options, &block) unless connection
 
           socket = connection.run
           return socket unless block
@@ -111,24 +115,28 @@ module Reactor
         end
       end
 
-      # Prepended to IPSocket's singleton class.
+      # Of IPSocket's singleton class.
       module IPSocketLookup
-        def getaddress(host) = NameResolution.resolve(host) { super }
+        def getaddress(host) = NameResolution.resolve(host) { reactor_ipsocket_getaddress(host) }
       end
 
-      # Prepended to IPSocket: its methods may look up host names.
+      # Of IPSocket: its methods may look up host names.
       module IPSocketReverse
-        def addr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def addr(reverse = nil) = NameResolution.on_thread(IPSocketReverse.name?(self, reverse)) { reactor_ipsocket_addr(reverse) }
 
-        def peeraddr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def peeraddr(reverse = nil) = NameResolution.on_thread(IPSocketReverse.name?(self, reverse)) { reactor_ipsocket_peeraddr(reverse) }
+
+        def self.name?(socket, reverse) = reverse.nil? ? !socket.do_not_reverse_lookup : reverse && :numeric != reverse
       end
 
-      # Prepended to TCPSocket. Sockets have the class that was asked for, even a subclass: `initialize` does all the work, so a
+      # Of TCPSocket. Sockets have the class that was asked for, even a subclass: `initialize` does all the work, so a
       # subclass may override it and call super, and `open` takes a block.
       module TCPSocketConnect
         def initialize(host, service, local_host = nil, local_service = nil, **options)
           direct = NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service) && !VM::WINDOWS
-          return super if direct || !HappyEyeballs.options?(options)
+          if direct || !HappyEyeballs.options?(options)
+            return reactor_tcpsocket_initialize(host, service, local_host, local_service, **options)
+          end
 
           parallel = options[:fast_fallback]
           parallel = HappyEyeballs.ruby_default? if parallel.nil?
@@ -137,7 +145,7 @@ module Reactor
 
           scheduler = Schedulers.current
           options = { **options, fast_fallback: false } if scheduler && !scheduler.resolves? && parallel
-          NameResolution.on_thread { super(host, service, local_host, local_service, **options) }
+          NameResolution.on_thread { reactor_tcpsocket_initialize(host, service, local_host, local_service, **options) }
         end
 
         # Turns this object into what Ruby would have made: a socket for the connected descriptor.
@@ -149,18 +157,26 @@ module Reactor
         end
       end
 
-      # Prepended to TCPServer.
+      # Of TCPServer.
       module TCPServerBind
-        def initialize(*arguments) = arguments.size == 2 ? NameResolution.resolve(*arguments) { super } : super
+        def initialize(*arguments)
+          return reactor_tcpserver_initialize(*arguments) unless arguments.size == 2
+
+          NameResolution.resolve(*arguments) { reactor_tcpserver_initialize(*arguments) }
+        end
       end
 
-      # Prepended to UDPSocket.
+      # Of UDPSocket.
       module UDPSocketAddress
-        def connect(host, port) = UDPSocketAddress.resolve(host, port) { super }
+        def connect(host, port) = UDPSocketAddress.resolve(host, port) { reactor_udpsocket_connect(host, port) }
 
-        def bind(host, port) = UDPSocketAddress.resolve(host, port) { super }
+        def bind(host, port) = UDPSocketAddress.resolve(host, port) { reactor_udpsocket_bind(host, port) }
 
-        def send(message, flags, *rest) = rest.size == 2 ? UDPSocketAddress.resolve(*rest) { super } : super
+        def send(message, flags, *rest)
+          return reactor_udpsocket_send(message, flags, *rest) unless rest.size == 2
+
+          UDPSocketAddress.resolve(*rest) { reactor_udpsocket_send(message, flags, *rest) }
+        end
 
         # Given an address of the wrong family, Ruby asks the hook for other addresses. Without the hook it reports the error.
         def self.resolve(host, port, &)

@@ -4,7 +4,7 @@ require_relative "../connect/outcome"
 
 module Reactor
   module Patches
-    # Prepended to Socket on Windows, where new sockets are in blocking mode, so connect(2) would block the thread.
+    # Of Socket on Windows, where new sockets are in blocking mode, so connect(2) would block the thread.
     #
     # @api private
     module SocketConnect
@@ -14,7 +14,7 @@ module Reactor
       # @return [0]
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def connect(address)
-        return super unless Schedulers.current
+        return reactor_socket_connect(address) unless Schedulers.current
 
         connect_nonblock(address) # with exception: false it would return 0 for a socket that is already connected
       rescue IO::WaitWritable
@@ -30,7 +30,7 @@ module Reactor
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def connect_nonblock(address, exception: true)
         SocketConnect.raise_failure_of(self, address) if Schedulers.current
-        super
+        reactor_socket_connect_nonblock(address, exception: exception)
       end
 
       def self.raise_failure_of(socket, address)

@@ -5,7 +5,7 @@ require "socket"
 
 module Reactor
   module Patches
-    # Prepended to BasicSocket's singleton class. Ruby's own sockets are in non-blocking mode, but one that the program was given
+    # Of BasicSocket's singleton class. Ruby's own sockets are in non-blocking mode, but one that the program was given
     # may not be: by systemd, a parent process, UNIXSocket#recv_io or a C library. The accept, recv, send, connect and similar of
     # such a socket would block the thread, because Ruby calls no hook before it tries them. So sockets are put into non-blocking
     # mode when they get their object; those that have one already, when this is installed.
@@ -16,11 +16,11 @@ module Reactor
     module SocketMode
       def self.needed? = !VM::WINDOWS # there each hook call does it
 
-      def self.prepended(_singleton_class) = ObjectSpace.each_object(BasicSocket) { |socket| set(socket) }
+      def self.installed = ObjectSpace.each_object(BasicSocket) { |socket| set(socket) }
 
       # @return [BasicSocket]
       # @raise as without a scheduler
-      def for_fd(...) = SocketMode.set(super)
+      def for_fd(...) = SocketMode.set(reactor_basicsocket_for_fd(...))
 
       def self.set(socket)
         flags = socket.fcntl(Fcntl::F_GETFL)

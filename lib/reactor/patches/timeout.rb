@@ -47,16 +47,18 @@ module Reactor
         end
       end
 
-      # Prepended to Timeout's singleton class.
+      # Of Timeout's singleton class.
       module Module
         def timeout(seconds, exception = nil, message = nil, &block)
-          return super if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+          if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+            return reactor_timeout_timeout(seconds, exception, message, &block)
+          end
 
-          ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
+          ::Timeout::Error.handle_timeout(message || "execution expired") { |own| reactor_timeout_timeout(seconds, own, message, &block) }
         end
       end
 
-      # Prepended to Timeout, for the classes that include it.
+      # Of Timeout, for the classes that include it.
       module Method
         private
 

@@ -54,6 +54,12 @@ module Reactor
           raise unless error.equal?(own)
         end
 
+        # Runs a block that waits: with a virtual time limit if waits of this fiber take virtual time, or else with the limit that it gets.
+        #
+        # @param now [Object] whether it does not wait
+        # @yieldparam limit [Numeric, nil]
+        def limited(limit, now = false) = limit && !now && virtual? ? limit(limit) { yield nil } : yield(limit)
+
         # @return [Integer, Float] the time in a unit of Process.clock_gettime
         # @raise [ArgumentError] the unit is unknown
         def in_unit(nanoseconds, unit)
@@ -62,69 +68,68 @@ module Reactor
         end
       end
 
-      # Prepended to Process's singleton class.
+      # Of Process's singleton class.
       module ProcessClock
         def clock_gettime(id, unit = :float_second)
           nanoseconds = VirtualTime.clock&.nanoseconds(id)
-          nanoseconds ? VirtualTime.in_unit(nanoseconds, unit) : super
+          nanoseconds ? VirtualTime.in_unit(nanoseconds, unit) : reactor_process_clock_gettime(id, unit)
         end
       end
 
-      # Prepended to Time's singleton class.
+      # Of Time's singleton class.
       module TimeNow
         def now(**options)
           nanoseconds = VirtualTime.clock&.nanoseconds(Process::CLOCK_REALTIME)
-          nanoseconds ? at(0, nanoseconds, :nanosecond, **options) : super
+          nanoseconds ? at(0, nanoseconds, :nanosecond, **options) : reactor_time_now(**options)
         end
 
-        def new(*given, **options) = given.empty? && VirtualTime.clock ? now(**options) : super
+        def new(*given, **options) = given.empty? && VirtualTime.clock ? now(**options) : reactor_time_new(*given, **options)
       end
 
-      # Prepended to Kernel's singleton class. Kernel.sleep returns how long it slept.
+      # Of Kernel's singleton class. Kernel.sleep returns how long it slept.
       module KernelSleep
         def sleep(*)
-          return super unless VirtualTime.virtual?
+          return reactor_kernel_sleep(*) unless VirtualTime.virtual?
 
           before = VirtualTime.clock.elapsed
-          super
+          reactor_kernel_sleep(*)
           (VirtualTime.clock.elapsed - before).round
         end
       end
 
-      # Prepended to Kernel, where it is private.
-      PrivateSleep = KernelSleep.clone.tap { |sleep| sleep.__send__(:private, :sleep) }
-
-      # Prepended to Queue and SizedQueue.
+      # Of Queue.
       module QueuePop
-        def pop(non_block = false, timeout: nil)
-          return super unless timeout && !non_block && VirtualTime.virtual?
-
-          VirtualTime.limit(timeout) { super(false) }
-        end
-
-        def shift(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
-        def deq(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
+        def pop(now = false, timeout: nil) = VirtualTime.limited(timeout, now) { |limit| reactor_thread_queue_pop(now, timeout: limit) }
+        def shift(now = false, timeout: nil) = VirtualTime.limited(timeout, now) { |limit| reactor_thread_queue_shift(now, timeout: limit) }
+        def deq(now = false, timeout: nil) = VirtualTime.limited(timeout, now) { |limit| reactor_thread_queue_deq(now, timeout: limit) }
       end
 
-      # Prepended to SizedQueue.
-      module QueuePush
-        def push(object, non_block = false, timeout: nil)
-          return super unless timeout && !non_block && VirtualTime.virtual?
-
-          VirtualTime.limit(timeout) { super(object, false) }
+      # Of SizedQueue.
+      module SizedQueueWaits
+        def pop(now = false, timeout: nil)
+          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_pop(now, timeout: limit) }
         end
 
-        def enq(object, non_block = false, timeout: nil) = push(object, non_block, timeout: timeout)
-        def <<(object) = push(object)
+        def shift(now = false, timeout: nil)
+          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_shift(now, timeout: limit) }
+        end
+
+        def deq(now = false, timeout: nil)
+          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_deq(now, timeout: limit) }
+        end
+
+        def push(object, now = false, timeout: nil)
+          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_push(object, now, timeout: limit) }
+        end
+
+        def enq(object, now = false, timeout: nil)
+          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_enq(object, now, timeout: limit) }
+        end
       end
 
-      # Prepended to Thread.
+      # Of Thread.
       module ThreadJoin
-        def join(limit = nil)
-          return super unless limit && VirtualTime.virtual?
-
-          VirtualTime.limit(limit) { super() }
-        end
+        def join(limit = nil) = VirtualTime.limited(limit) { |real| reactor_thread_join(real) }
       end
     end
   end
