@@ -207,18 +207,21 @@ class TestErrors < ReactorTest
 
   # Waits in which the library's own code runs.
   WAITS = {
-    "IO.select" => ->(from, _) { IO.select([from]) },
-    "copy_stream" => ->(_, to) { IO.copy_stream("/dev/zero", to, 1 << 20) },
-    "copy_stream of a file" => ->(_, to) { Tempfile.create { |file| file.write("x" * 300_000); file.flush; IO.copy_stream(file.path, to) } },
-    "a place in a group" => ->(_, _) { Reactor.group(limit: 1) { |group| 2.times { group.async { sleep } } } },
-    "a semaphore" => ->(_, _) { Reactor::Semaphore.new(1).tap(&:acquire).acquire },
-    "a rate limit" => ->(_, _) { Reactor::RateLimit.new(1, per: 600).tap(&:acquire).acquire },
-    "a deadline" => ->(_, _) { Reactor.deadline(600) { sleep } }
+    "IO.select" => ->(from, *) { IO.select([from]) },
+    "copy_stream" => ->(_, to, _) { IO.copy_stream("/dev/zero", to, 1 << 20) },
+    "copy_stream of a file" => ->(_, to, path) { IO.copy_stream(path, to) },
+    "a place in a group" => ->(*) { Reactor.group(limit: 1) { |group| 2.times { group.async { sleep } } } },
+    "a semaphore" => ->(*) { Reactor::Semaphore.new(1).tap(&:acquire).acquire },
+    "a rate limit" => ->(*) { Reactor::RateLimit.new(1, per: 600).tap(&:acquire).acquire },
+    "a deadline" => ->(*) { Reactor.deadline(600) { sleep } }
   }.freeze
 
   # An exception that the library's own code might take for its own.
   def test_each_wait_raises_what_is_raised_in_it
     from, to = pipe
+    file = track(Tempfile.new)
+    file.write("x" * 300_000)
+    file.flush
     classes = [StopIteration, ClosedQueueError, ThreadError, FiberError, IOError, EOFError, Errno::EBADF, Errno::ECHILD, Errno::EAGAIN,
                TypeError, ArgumentError, NotImplementedError, KeyError]
     wrong = []
@@ -226,7 +229,7 @@ class TestErrors < ReactorTest
       found = :nothing
       run_scheduler do
         fiber = Fiber.schedule do
-          found = wait.call(from, to)
+          found = wait.call(from, to, file.path)
         rescue Exception => found # rubocop:disable Lint/RescueException -- compared
           nil
         end
