@@ -114,9 +114,9 @@ pub static OPENING: Callers = Callers::new(&[
 /// closes a descriptor, or to lock a mutex again ([`CONDITION_WAITS`]).
 #[cold]
 pub fn is_uninterruptible() -> bool {
-    let frames = Frames::<WITH_OVERRIDES>::from(0);
+    let frames = Frames::<WITH_OVERRIDES>::innermost();
     let is_block = frames
-        .get(0)
+        .hook()
         .is_some_and(|hook| hook.name().bytes() == b"block");
     let caller =
         frames.caller(|frame| [&b"block"[..], b"kernel_sleep"].contains(&frame.name().bytes()));
@@ -191,13 +191,13 @@ pub struct Caller {
 impl Caller {
     /// `None` if that frame is too far away.
     pub fn of_hook() -> Option<Self> {
-        let frame = Frames::<1>::from(1).get(0)?;
-        if frame.is_native() {
-            let is_override = false;
-            return Some(Self { frame, is_override }); // overrides are written in Ruby
-        }
-        let frames = Frames::<WITH_OVERRIDES>::from(0);
-        let hook = frames.get(0)?;
+        // Without an override, the frame next to the hook's own is the caller's.
+        Self::among(Frames::<2>::innermost())
+            .or_else(|| Self::among(Frames::<WITH_OVERRIDES>::innermost()))
+    }
+
+    fn among<const DEPTH: usize>(frames: Frames<DEPTH>) -> Option<Self> {
+        let hook = frames.hook()?;
         frames.caller(|frame| !frame.is_native() && frame.name().bytes() == hook.name().bytes())
     }
 
@@ -212,7 +212,7 @@ impl Caller {
     }
 }
 
-/// The innermost frames of the current thread. The first of all is the running hook's own.
+/// The innermost frames of the current thread. The first is the running hook's own.
 struct Frames<const DEPTH: usize> {
     codes: [VALUE; DEPTH],
     lines: [c_int; DEPTH],
@@ -220,14 +220,12 @@ struct Frames<const DEPTH: usize> {
 }
 
 impl<const DEPTH: usize> Frames<DEPTH> {
-    /// Without the first `start` frames.
-    fn from(start: c_int) -> Self {
+    fn innermost() -> Self {
         let (mut codes, mut lines) = ([0; DEPTH], [0; DEPTH]);
         let room = DEPTH as c_int;
         // SAFETY: both have space for that many frames.
-        let count = unsafe {
-            rb_sys::rb_profile_frames(start, room, codes.as_mut_ptr(), lines.as_mut_ptr())
-        };
+        let count =
+            unsafe { rb_sys::rb_profile_frames(0, room, codes.as_mut_ptr(), lines.as_mut_ptr()) };
         let count = usize::try_from(count).unwrap_or(0);
         Self {
             codes,
@@ -241,6 +239,10 @@ impl<const DEPTH: usize> Frames<DEPTH> {
             code: self.codes[distance],
             line: self.lines[distance],
         })
+    }
+
+    fn hook(&self) -> Option<Frame> {
+        self.get(0)
     }
 
     /// The innermost frame but the first that is not to be skipped.
