@@ -297,7 +297,7 @@ class TestClose < ReactorTest
 
   # The result of the block and the turns of the loop, when a timeout of 1 s is around the block and a fiber calls `ends` after 2
   # s.
-  def beside_a_timeout(ends, &block)
+  def beside_a_timeout(ends = -> {}, &block)
     run_plain do
       Reactor::Testing.virtual_time do
         Fiber.schedule { sleep 2; ends.call }
@@ -307,33 +307,29 @@ class TestClose < ReactorTest
     end
   end
 
-  # Waits like IO#close, but for as long as the test wants. The hook recognizes it by its name.
-  CLOSING = Class.new do
-    attr_reader :fiber
-
-    def close
-      @fiber = Fiber.current
-      Fiber.scheduler.kernel_sleep
-      :closed
-    end
+  # Locks a mutex again, which another fiber has for two seconds. An exception must not end this wait, either.
+  def lock_again
+    mutex = Thread::Mutex.new.tap(&:lock)
+    Fiber.schedule { mutex.synchronize { sleep 2 } }
+    mutex.sleep(0)
+    mutex.unlock
+    :locked
   end
 
-  def test_a_timeout_during_the_wait_of_a_close_is_raised_after_it_and_costs_no_turns
-    closing = CLOSING.new
-    waking = -> { closing.fiber && Fiber.scheduler.unblock(closing, closing.fiber) }
-    ended, turns = beside_a_timeout(waking) { closing.close }
+  def test_a_timeout_during_a_wait_that_must_not_end_is_raised_after_it_and_costs_no_turns
+    ended, turns = beside_a_timeout { lock_again }
     assert_equal [:raised, Timeout::Error], ended, "no wait follows"
     assert_operator turns, :<, 50
     after = nil
-    ended, = beside_a_timeout(waking) do
-      after = closing.close
+    ended, = beside_a_timeout do
+      after = lock_again
       sleep 3
       after = :slept
     end
-    assert_equal [[:raised, Timeout::Error], :closed], [ended, after], "a wait follows"
-    ended, = beside_a_timeout(waking) { closing.close.then { Timeout.timeout(5) { :inner } } }
+    assert_equal [[:raised, Timeout::Error], :locked], [ended, after], "a wait follows"
+    ended, = beside_a_timeout { lock_again.then { Timeout.timeout(5) { :inner } } }
     assert_equal [:raised, Timeout::Error], ended, "another timeout follows"
-    ended, = beside_a_timeout(waking) { closing.close && raise(IndexError) }
+    ended, = beside_a_timeout { lock_again && raise(IndexError) }
     assert_equal [:raised, IndexError], ended, "an error follows"
   end
 

@@ -93,6 +93,27 @@ class TestLife < ReactorTest
     assert_equal "#{[true] * 6}\n" * 4, out
   end
 
+  # What the first of them makes, it makes under a lock. A collection of garbage meanwhile waits for the other Ractor.
+  def test_two_ractors_that_use_the_library_first_do_not_deadlock
+    5.times do
+      out = child_says(<<~'RUBY')
+        Warning[:experimental] = false
+        ractors = Array.new(2) do
+          Ractor.new do
+            Ractor.receive
+            GC.stress = true
+            Reactor.instance_eval { const_get(:Internal) }.schedulers
+            GC.stress = false
+            :done
+          end
+        end
+        ractors.each { |ractor| ractor.send(1) }
+        p ractors.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      RUBY
+      assert_equal "[:done, :done]\n", out
+    end
+  end
+
   # Before Ruby 4.0, all Ractors share a pool of fiber stacks without a lock, so Ractors that make fibers at the same time crash
   # even without a scheduler. There they run one after the other.
   def test_a_scheduler_in_each_of_two_ractors

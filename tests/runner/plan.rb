@@ -19,6 +19,8 @@ module Runner
     TABLES = %w[test_callbacks test_endings test_exhaustion].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
+    # Files that also run with RUBY_MN_THREADS=1, where Ruby moves threads between native ones. Before 4.0 it may crash then.
+    MN = %w[test_block test_close test_fiber test_group test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
     STRESS_WITHOUT = "--disable=gems,did_you_mean,error_highlight,syntax_suggest"
     # Programs of bin/check fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
@@ -106,6 +108,14 @@ module Runner
       end
     end
 
+    def mn_threads(ruby, backend)
+      return [] if Gem::Version.new(ruby.version) < Gem::Version.new("4.0")
+
+      (files & MN).map do |file|
+        test(ruby, "#{ruby.name}: #{backend} with M:N threads", file, env: { "REACTOR_BACKEND" => backend, "RUBY_MN_THREADS" => "1" })
+      end
+    end
+
     def test(ruby, group, file, env:, options: [], **rest)
       Step.new("#{group} #{file}", ruby.command, "-w", *options, "-Ilib", File.join(TESTS, "#{file}.rb"), "-v", group: group, env: env, count: :ruby, **rest)
     end
@@ -130,12 +140,12 @@ module Runner
       ]
     end
 
-    # What takes long, or is the same on each Ruby: the suite under GC.stress, the soak. For an older Ruby: RUBY=ruby3.3 bin/test --all.
+    # What takes long, or is the same on each Ruby: the suite under GC.stress and with M:N threads, the soak. For an older Ruby: RUBY=ruby3.3 bin/test --all.
     def of_newest(ruby, backend)
       return [] unless ruby == @newest
 
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
-      [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/check", "soak", "12", env: env),
+      [*stress(ruby, backend), *mn_threads(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/check", "soak", "12", env: env),
        Step.new("Windows: a part of the suite, under Wine", "bin/check", "windows", "--if-built", "--part", lane: :windows)]
     end
 

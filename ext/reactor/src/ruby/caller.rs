@@ -114,7 +114,7 @@ pub static OPENING: Callers = Callers::new(&[
 /// closes a descriptor, or to lock a mutex again ([`CONDITION_WAITS`]).
 #[cold]
 pub fn is_uninterruptible() -> bool {
-    let frames = Frames::<WITH_OVERRIDES>::innermost();
+    let frames = Frames::innermost();
     let is_block = frames
         .hook()
         .is_some_and(|hook| hook.name().bytes() == b"block");
@@ -190,15 +190,30 @@ pub struct Caller {
 
 impl Caller {
     /// `None` if that frame is too far away.
+    #[inline]
     pub fn of_hook() -> Option<Self> {
-        // Without an override, the frame next to the hook's own is the caller's.
-        Self::among(Frames::<2>::innermost())
-            .or_else(|| Self::among(Frames::<WITH_OVERRIDES>::innermost()))
+        let (mut codes, mut lines) = ([0; 2], [0; 2]);
+        // SAFETY: both have space for two frames, the first of which is the hook's own.
+        let found =
+            unsafe { rb_sys::rb_profile_frames(0, 2, codes.as_mut_ptr(), lines.as_mut_ptr()) };
+        let frame = Frame {
+            code: codes[1],
+            line: lines[1],
+        };
+        if found == 2 && frame.is_native() {
+            return Some(Self {
+                frame,
+                is_override: false, // only Ruby code overrides
+            });
+        }
+        Self::beyond_overrides()
     }
 
-    fn among<const DEPTH: usize>(frames: Frames<DEPTH>) -> Option<Self> {
-        let hook = frames.hook()?;
-        frames.caller(|frame| !frame.is_native() && frame.name().bytes() == hook.name().bytes())
+    #[cold]
+    fn beyond_overrides() -> Option<Self> {
+        let frames = Frames::innermost();
+        let hook = frames.hook()?.name();
+        frames.caller(|frame| !frame.is_native() && frame.name().bytes() == hook.bytes())
     }
 
     /// The address of the code that runs there.
@@ -213,16 +228,16 @@ impl Caller {
 }
 
 /// The innermost frames of the current thread. The first is the running hook's own.
-struct Frames<const DEPTH: usize> {
-    codes: [VALUE; DEPTH],
-    lines: [c_int; DEPTH],
+struct Frames {
+    codes: [VALUE; WITH_OVERRIDES],
+    lines: [c_int; WITH_OVERRIDES],
     count: usize,
 }
 
-impl<const DEPTH: usize> Frames<DEPTH> {
+impl Frames {
     fn innermost() -> Self {
-        let (mut codes, mut lines) = ([0; DEPTH], [0; DEPTH]);
-        let room = DEPTH as c_int;
+        let (mut codes, mut lines) = ([0; WITH_OVERRIDES], [0; WITH_OVERRIDES]);
+        let room = WITH_OVERRIDES as c_int;
         // SAFETY: both have space for that many frames.
         let count =
             unsafe { rb_sys::rb_profile_frames(0, room, codes.as_mut_ptr(), lines.as_mut_ptr()) };
