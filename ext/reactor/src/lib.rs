@@ -119,6 +119,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
     internal.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
     internal.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
     internal.define_module_function("announce_close", function!(closing::announce_close, 1))?;
+    internal.define_module_function("close_blocks?", function!(closing::close_blocks, 0))?;
     internal.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     internal.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
     Ok(())

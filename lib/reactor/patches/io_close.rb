@@ -16,15 +16,18 @@ module Reactor
       def close
         answer = Internal.announce_close(self) or return reactor_io_close
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_close(self) } if answer == :in_use
-        IOClose.yield_to_interrupted
-        reactor_io_close
+        IOClose.waiting { reactor_io_close }
       end
 
-      # From Ruby 4.0 on, the VM waits until the interrupted fibers have left the IO. They cannot run during that wait if the
-      # closer is the blocking fiber of their own thread. So they run before it: they are queued ahead of this fiber.
+      # The VM makes the closer wait until the IO's other users have left it: plain threads, and from Ruby 4.0 on all fibers. If the
+      # closer's thread has a scheduler, the VM tells that scheduler when they have, even if the closer is a blocking fiber, which
+      # waits without it. And while that one waits, the thread's own fibers cannot leave. So another fiber closes for it.
       #
+      # @yield closes the IO
       # @api private
-      def self.yield_to_interrupted = (Fiber.scheduler&.yield if RUBY_VERSION >= "4.0" && Fiber.current.blocking?)
+      def self.waiting(&close)
+        Internal.close_blocks? ? Fiber.new(blocking: false, storage: nil, &close).resume : yield
+      end
 
       # @param io [IO]
       # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer
@@ -63,10 +66,8 @@ module Reactor
       # @api private
       def self.announced(io, reading)
         number = io.fileno unless io.closed?
-        if number && IOClose.notify_schedulers(io) { |scheduler| scheduler.prepare_half_close(io, reading) }
-          IOClose.yield_to_interrupted
-        end
-        yield
+        IOClose.notify_schedulers(io) { |scheduler| scheduler.prepare_half_close(io, reading) } if number
+        IOClose.waiting { yield }
       ensure
         # After close_read, an IO of two pipes has its writer's descriptor.
         is_other = number && (io.closed? || io.fileno != number)
@@ -130,7 +131,8 @@ module Reactor
         return reactor_io_reopen(file, *rest, **options) if equal?(file)
 
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
-        FileOpen.by_path(file) { |path| reactor_io_reopen(path, *rest, **options) }.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
+        reopened = FileOpen.by_path(file) { |path| IOClose.waiting { reactor_io_reopen(path, *rest, **options) } }
+        reopened.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
       end
     end
   end

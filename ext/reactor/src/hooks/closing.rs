@@ -14,12 +14,13 @@ use reactor_scheduler::{state::fiber::Slot, system::kind::is_socket};
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        fiber::is_fiber,
+        fiber::{is_blocking, is_fiber},
         io::{RealIo, close_number, real_io},
         io_info::IoInfo,
         method::Receiver,
-        object::{object_ref, write_barrier},
+        object::{Object, object_ref, write_barrier},
         ractor::each_scheduler,
+        thread::{current_scheduler, is_only_thread},
     },
     wait::work::park_until_unused,
 };
@@ -29,7 +30,7 @@ const IN_USE: &str = "in_use";
 
 /// `Reactor::Internal.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
 /// ([`prepare_close`]), until one answers :in_use. Returns :in_use if one did, otherwise :interrupted if one answered
-/// that, otherwise nil.
+/// that or the close may block ([`close_blocks`]), otherwise nil.
 pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
@@ -42,7 +43,21 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
         }
         answer = answered.or(answer);
     }
-    Ok(answer)
+    let interrupted = || ruby.sym_new("interrupted").into();
+    Ok(answer.or_else(|| close_blocks().then(interrupted)))
+}
+
+/// `Reactor::Internal.close_blocks?`: whether the caller is a blocking fiber whose thread has a scheduler, and an IO that
+/// it closes may have other users: a fiber of the scheduler or another thread.
+pub fn close_blocks() -> bool {
+    let scheduler = current_scheduler().value();
+    is_blocking() && !scheduler.is_nil() && may_have_other_users(scheduler)
+}
+
+fn may_have_other_users(scheduler: Value) -> bool {
+    Obj::<Scheduler>::try_convert(scheduler).is_ok_and(|scheduler| {
+        !scheduler.is_closed() && (scheduler.live() > 0 || !is_only_thread())
+    })
 }
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for
@@ -246,7 +261,8 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits, whatever for. Does nothing if the fiber does not, or
-/// no longer.
+/// no longer. A blocking fiber waits without the scheduler, so this raises in its thread, as the VM does in a thread that
+/// has no scheduler.
 ///
 /// From Ruby 4.1 on, the VM passes a proxy of the operation instead of the fiber (Bug #21918). The proxy knows whether the
 /// operation is still running, and is asked to raise at the next turn.
@@ -275,6 +291,7 @@ pub fn fiber_interrupt(
         let slot = this.state_mut().fibers.find(object_ref(fiber));
         write_barrier(this, object_ref(exception));
         slot.is_some_and(|slot| this.state_mut().interrupt(slot, object_ref(exception)))
+            || interrupt_blocking(this, fiber, exception)?
     } else {
         let pair = [object_ref(fiber), object_ref(exception)];
         for object in pair {
@@ -287,6 +304,15 @@ pub fn fiber_interrupt(
         this.wake_thread();
     }
     Ok(is_interrupted)
+}
+
+fn interrupt_blocking(this: Obj<Scheduler>, fiber: Value, exception: Value) -> Result<bool, Error> {
+    if !fiber.funcall::<_, _, Value>("blocking?", ())?.to_bool() {
+        return Ok(false);
+    }
+    let thread = this.affinity.thread_in_hook().value();
+    thread.funcall::<_, _, Value>("raise", (exception,))?;
+    Ok(true)
 }
 
 /// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes the descriptor if that cannot block. Otherwise
