@@ -59,6 +59,8 @@ class TestCloses < ReactorTest
   end
 
   def test_reopen
-    check(["a fiber", "a thread"], %w[recv readpartial gets wait_readable], %w[parked arrived], ["reopen"], ["the root fiber", "a fiber", "a blocking fiber"])
+    waits, closers = %w[recv readpartial gets wait_readable], ["the root fiber", "a fiber", "a blocking fiber"]
+    check(["a fiber"], waits, Closes::STATES, ["reopen"], closers)
+    check(["a thread"], waits, %w[parked arrived], ["reopen"], closers)
   end
 end

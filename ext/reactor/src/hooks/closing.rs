@@ -229,6 +229,8 @@ pub fn replaced(
     })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
+        let own = object_ref(ruby.qnil().as_value());
+        this.state_mut().raise_in_queued_waiters(io_number, own);
         interrupt_all(ruby, this, io_number, waiters);
     }
     if let Some(reactor) = &mut this.state_mut().event_loop.reactor {

@@ -268,6 +268,18 @@ impl State {
         self.waiters_of(descriptor, &[io_number]).collect()
     }
 
+    /// Raises in the fibers that were waiting for this IO object alone, and have become ready but have not run since.
+    pub fn raise_in_queued_waiters(&mut self, io_number: u64, exception: ObjectRef) {
+        let was_for_it = |wait: &Wait| wait.is_for_io() && wait.io_number() == io_number;
+        let queued = self.queue.tokens();
+        let queued: Vec<_> = queued
+            .filter(|token| self.fibers.wait(*token).is_some_and(was_for_it))
+            .collect();
+        for token in queued {
+            self.raise_later(token.index(), exception);
+        }
+    }
+
     fn waiters_of(&self, descriptor: Descriptor, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
         let waiters = self.waiters(descriptor).into_iter();
         let waits_for_it = |token: &Token| {

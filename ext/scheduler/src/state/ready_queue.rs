@@ -198,6 +198,14 @@ impl ReadyQueue {
         })
     }
 
+    /// All entries, in no particular order.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> {
+        let tickets = self.ahead.iter().chain(&self.ready);
+        tickets
+            .map(|ticket| ticket.1)
+            .chain(self.low_priority.iter().copied())
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.ready.len() + self.ahead.len() + self.low_priority.len()

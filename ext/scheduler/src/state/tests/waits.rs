@@ -96,6 +96,27 @@ fn a_close_concerns_the_fibers_that_wait_for_the_same_object() {
     assert_eq!(vec![second], state.users_of(5, 6));
 }
 
+#[test]
+fn an_io_with_another_file_concerns_the_fibers_that_its_old_file_made_ready() {
+    let (mut state, script) = open();
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    for (slot, descriptor) in [(first, 5), (second, 6)] {
+        park_on(&mut state, slot, descriptor);
+        script.report(descriptor, Ready::READABLE);
+    }
+    state.poll_once().unwrap();
+    assert!(state.users_of(5, 5).is_empty());
+    state.raise_in_queued_waiters(5, ERROR);
+    assert!(matches!(
+        state.take_wait_status(first),
+        WaitStatus::Raise(_)
+    ));
+    assert!(matches!(
+        state.take_wait_status(second),
+        WaitStatus::Ended(_)
+    ));
+}
+
 // --- interruptions -----------------------------------------------------------------------------------------------
 
 #[test]
