@@ -650,6 +650,25 @@ class TestFiles < ReactorTest
     assert_equal File.method(:read).unbind.bind_call(File, @path, 3, 1, mode: "rb"), in_fiber { File.read(@path, 3, 1, mode: "rb") }
   end
 
+  # During a write the VM holds the IO's mutex, for which the main program cannot wait.
+  def test_a_fiber_whose_time_is_over_writes_before_the_main_program_goes_on
+    said = child_says(<<~RUBY, @path)
+      File.open(ARGV.first, "w") do |file|
+        file.sync = true
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule do
+          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          nil until Process.clock_gettime(Process::CLOCK_MONOTONIC) - began > 0.002 # of a time slice, all
+          2.times { file.write("a") }
+        end
+        file.write("b")
+        Fiber.set_scheduler(nil)
+      end
+      print File.read(ARGV.first)
+    RUBY
+    assert_equal "aab", said
+  end
+
   # --- no fiber starves ----------------------------------------------------------------------------------------------
 
   # A single call is enough. It is repeated if it ended before the other fiber had run three times.

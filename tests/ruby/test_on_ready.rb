@@ -337,7 +337,7 @@ class TestOnReady < ReactorTest
       reading, writing = IO.pipe
       reading.autoclose = false
       scheduler.on_ready(reading) { |events, io| found = [events, outcome { io.read_nonblock(1) }] }
-      Fiber.schedule { IO.instance_method(:close).super_method.bind_call(IO.for_fd(reading.fileno)); sleep 0.01; writing.close }
+      Fiber.schedule { IO.instance_method(:reactor_io_close).bind_call(IO.for_fd(reading.fileno)); sleep 0.01; writing.close }
     end
     assert_equal [IO::READABLE, [:raised, Errno::EBADF]], found
   end

@@ -140,7 +140,7 @@ class TestReopen < ReactorTest
   end
 
   # dup2(2) by C code: no scheduler is told.
-  def replace_unseen(io, file) = IO.instance_method(:reopen).super_method.bind_call(IO.for_fd(io.fileno, autoclose: false), file)
+  def replace_unseen(io, file) = IO.instance_method(:reactor_io_reopen).bind_call(IO.for_fd(io.fileno, autoclose: false), file)
 
   def test_a_descriptor_replaced_by_c_code_is_looked_at_more_than_once
     text = nil

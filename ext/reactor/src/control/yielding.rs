@@ -101,6 +101,13 @@ impl HookScope<'_> {
         self.check_slice()
     }
 
+    /// Whether a write must not wait, if it can do without: the VM holds a mutex of the IO meanwhile. A fiber waits for that
+    /// mutex, but in the main program, which is a blocking fiber, the VM raises ThreadError instead ("deadlock; lock already
+    /// owned by another fiber belonging to the same thread"). So a fiber writes without letting the main program continue.
+    pub fn must_write_at_once(&self) -> bool {
+        self.scheduler.state().is_root_queued()
+    }
+
     /// Like [`HookScope::yield_if_slice_spent`], but reads the clock each time. Does nothing in virtual time, where the
     /// order must not depend on the machine.
     pub fn check_slice(&self) -> Result<bool, Error> {

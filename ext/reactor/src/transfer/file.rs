@@ -97,11 +97,12 @@ enum Step {
 
 impl FileTransfer<'_> {
     fn step(&mut self) -> Result<Step, Error> {
-        if self.scope.yield_if_slice_spent()? && self.io.io.is_closed() {
-            return Err(closed_elsewhere());
-        }
         let (kind, descriptor) = (self.io.kind, self.io.descriptor);
         let is_read = self.transfer.direction == Direction::Read;
+        let may_wait = is_read || !self.scope.must_write_at_once();
+        if may_wait && self.scope.yield_if_slice_spent()? && self.io.io.is_closed() {
+            return Err(closed_elsewhere());
+        }
         if is_read && kind == DescriptorKind::File {
             let room = self.transfer.room()?.saturating_sub(self.done);
             if let Some(step) = self.begin_large_read(room)? {
@@ -124,6 +125,7 @@ impl FileTransfer<'_> {
                 Ok(Step::Done((self.done > 0).then_some(Ok(self.done))))
             }
             Err(errno) if is_read => self.read_uncached(room, errno),
+            Err(_) if !may_wait => self.write_here(),
             Err(errno) if errno != Errno::AGAIN && self.is_quick_write(room) => self.write_here(),
             Err(_) => self.write_on_worker(room),
         }

@@ -189,7 +189,9 @@ fn continue_transfer(
         let io = match &mut progress.io {
             Some(io) => io,
             none => {
-                scope.yield_if_slice_spent()?;
+                if transfer.direction == Direction::Read || !scope.must_write_at_once() {
+                    scope.yield_if_slice_spent()?;
+                }
                 none.insert(io_of(transfer)?)
             }
         };

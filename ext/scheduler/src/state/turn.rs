@@ -223,6 +223,11 @@ impl State {
         self.fibers[slot].queued
     }
 
+    /// Whether the root fiber continues as soon as the running fiber waits: it is in `Fiber.schedule`.
+    pub fn is_root_queued(&self) -> bool {
+        self.control.root.is_some_and(|root| self.is_queued(root))
+    }
+
     /// Whether a fiber that is not low-priority is ready.
     pub fn has_ready_fiber(&mut self) -> bool {
         let (fibers, watchers) = (&self.fibers, &self.watchers);
