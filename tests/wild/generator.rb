@@ -90,7 +90,7 @@ module Wild
     ].freeze
     SELECTOR = [["select", %w[zero], 2], ["close", [], 1], ["io_close", %w[descriptor], 1], ["wakeup", [], 1], ["ready?", [], 1]].freeze
     FUNCTIONS = [
-      ["Reactor::Internal.io_number", %w[io], 2], ["Reactor::Internal.fifo?", %w[path], 2], ["Reactor::Internal.pidfd", %w[pid], 1], ["Reactor::Internal.woken?", %w[any], 2], ["Reactor::Internal.announce_close", %w[io], 2], ["Reactor::Scheduler.new", %w[options], 1],
+      ["Reactor::Internal.io_number", %w[io], 2], ["Reactor::Internal.fifo?", %w[path], 2], ["Reactor::Internal.pidfd", %w[pid], 1], ["Reactor::Internal.woken?", %w[any], 2], ["Reactor::Internal.announce_close", %w[io], 2], ["Reactor::Internal.close_blocks?", [], 1], ["Reactor::Scheduler.new", %w[options], 1],
       ["Reactor.dump_on", %w[any], 1], ["Reactor::Server.new", %w[io any], 2, :block], ["Reactor.dump", %w[any], 1]
     ].freeze
 

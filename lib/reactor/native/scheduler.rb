@@ -74,8 +74,8 @@ module Reactor
   #   @raise [TypeError] duration is not a duration
   # @!method fiber_interrupt(fiber, exception)
   #   The hook for IO#close on Ruby 4.0 and later: raises in a fiber that waits for the IO being closed. The exception is only
-  #   recorded here. It is raised when it is the fiber's turn, unless the fiber's wait has ended by then. Any thread may call
-  #   this.
+  #   recorded here. It is raised when it is the fiber's turn, unless the fiber's wait has ended by then. If the fiber is blocking,
+  #   this raises in its thread. Any thread may call this.
   #   @param fiber [Fiber, #raise] from Ruby 4.1 on, a stand-in that responds to alive? and raise
   #   @param exception [Exception]
   #   @return [Boolean] whether the exception will be raised
