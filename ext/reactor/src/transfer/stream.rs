@@ -279,5 +279,6 @@ fn device_limit(
 
 /// Whether this reads from a terminal or another device. A terminal may end a read before it is readable.
 fn is_read_of_device(transfer: &Transfer, io: &IoInfo) -> bool {
-    transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
+    const DEVICES: [DescriptorKind; 2] = [DescriptorKind::PollFirst, DescriptorKind::Terminal];
+    transfer.direction == Direction::Read && DEVICES.contains(&io.kind)
 }

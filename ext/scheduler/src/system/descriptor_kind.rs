@@ -14,7 +14,7 @@ pub enum DescriptorKind {
     Pipe,
     /// read(2) and write(2) on a memory device (null, zero, full, random).
     NeverBlocks,
-    /// Terminals and other devices. Without O_NONBLOCK, poll(2) is called first.
+    /// Consoles, serial lines and other devices. Without O_NONBLOCK, poll(2) is called first.
     PollFirst,
     /// Regular files, directories, block devices: a call may take long, and never fails with "would block".
     File,
@@ -25,10 +25,12 @@ pub enum DescriptorKind {
     StreamPipe,
     /// A Unix stream socket: as TCP, but recvmsg(2), which tells when a read ended behind a passed descriptor.
     UnixSocket,
+    /// A pseudo-terminal: read like other devices, and written through an open file description of its own.
+    Terminal,
 }
 
 impl DescriptorKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::StreamSocket,
         Self::OtherSocket,
         Self::Pipe,
@@ -38,6 +40,7 @@ impl DescriptorKind {
         Self::MemoryFile,
         Self::StreamPipe,
         Self::UnixSocket,
+        Self::Terminal,
     ];
 
     /// The inverse of [`DescriptorKind::bits`]; only the lowest four bits count.

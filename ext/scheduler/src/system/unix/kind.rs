@@ -22,6 +22,7 @@ pub fn detect(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
         FileType::RegularFile if nowait::lives_in_memory(descriptor) => DescriptorKind::MemoryFile,
         FileType::RegularFile | FileType::Directory | FileType::BlockDevice => DescriptorKind::File,
         FileType::CharacterDevice if never_waits(stat.st_rdev) => DescriptorKind::NeverBlocks,
+        FileType::CharacterDevice if is_terminal(stat.st_rdev) => DescriptorKind::Terminal,
         _ => DescriptorKind::PollFirst,
     };
     (kind, Some(stat.st_ino))
@@ -64,6 +65,11 @@ fn kind_of_socket(socket: Descriptor) -> DescriptorKind {
 fn never_waits(device: Dev) -> bool {
     const MINORS: [u32; 5] = [3, 5, 7, 8, 9];
     cfg!(target_os = "linux") && major(device) == 1 && MINORS.contains(&minor(device))
+}
+
+/// Whether it is the slave of a pseudo-terminal: see the kernel's Documentation/admin-guide/devices.txt.
+fn is_terminal(device: Dev) -> bool {
+    cfg!(target_os = "linux") && (136..=143).contains(&major(device))
 }
 
 /// Whether a descriptor is a socket.

@@ -2,12 +2,15 @@
 //! reads and writes return EOPNOTSUPP, and the caller polls first.
 #![cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::LazyLock,
+};
 
 #[cfg(target_os = "linux")]
 use {
     rustix::{
-        fs::{Advice, Mode, OFlags, fadvise, fstat, fstatfs, major, open},
+        fs::{Advice, Mode, OFlags, fadvise, fstatfs, open},
         io::{ReadWriteFlags, preadv2, pwritev2},
     },
     std::{
@@ -23,7 +26,7 @@ use crate::system::{descriptor::Descriptor, errno::Errno};
 const CURRENT_POSITION: u64 = u64::MAX;
 
 /// `None`: from the current position.
-pub fn read(descriptor: Descriptor, bytes: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
+pub fn read(descriptor: impl AsFd, bytes: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
     #[cfg(target_os = "linux")]
     {
         let (offset, nowait) = (offset.unwrap_or(CURRENT_POSITION), ReadWriteFlags::NOWAIT);
@@ -46,18 +49,24 @@ pub fn write(descriptor: Descriptor, bytes: &[u8], offset: Option<u64>) -> Resul
     Err(Errno::OPNOTSUPP)
 }
 
-/// Opens the terminal behind the descriptor again, in non-blocking mode. `None` if the descriptor is no terminal.
+/// Whether the kernel makes no such promise for pipes: before Linux 6.4, and on other systems.
+pub fn refuses_pipes() -> bool {
+    static REFUSES: LazyLock<bool> = LazyLock::new(|| {
+        let pipe = rustix::pipe::pipe();
+        pipe.is_ok_and(|(reader, _writer)| read(&reader, &mut [0], None) != Err(Errno::AGAIN))
+    });
+    *REFUSES
+}
+
+/// Opens the terminal behind the descriptor again, in non-blocking mode. `None` if that is impossible.
 ///
 /// A terminal (the slave of a pseudo-terminal) that polls as writable may still block, because each line feed becomes two
 /// bytes on the way. Setting O_NONBLOCK on the descriptor itself would affect every process that shares the open file
-/// description.
+/// description. The new one is closed after each write: it would keep the terminal open, and write to the old terminal
+/// after a dup2(2).
 pub fn reopened_terminal(descriptor: Descriptor) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
-        // See the kernel's Documentation/admin-guide/devices.txt.
-        if !(136..=143).contains(&major(fstat(descriptor).ok()?.st_rdev)) {
-            return None;
-        }
         let path = format!("/proc/self/fd/{}", descriptor.number());
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         open(path, flags, Mode::empty()).ok()

@@ -54,7 +54,11 @@ pub fn read(
             Ok(count)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
-            match nowait::read(descriptor, bytes, None) {
+            let answer = match nowait::refuses_pipes() {
+                true => Err(Errno::OPNOTSUPP),
+                false => nowait::read(descriptor, bytes, None),
+            };
+            match answer {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     if !is_nonblocking(descriptor) {
                         check_ready(descriptor, Interest::READABLE)?;
@@ -64,7 +68,7 @@ pub fn read(
                 answer => answer,
             }
         }
-        DescriptorKind::PollFirst => {
+        DescriptorKind::PollFirst | DescriptorKind::Terminal => {
             let mut size = bytes.len();
             if !is_nonblocking(descriptor) {
                 match check_ready(descriptor, Interest::READABLE) {
@@ -104,7 +108,11 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
             Ok(rustix::net::send(descriptor, bytes, SEND_FLAGS)?)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
-            match nowait::write(descriptor, bytes, None) {
+            let answer = match nowait::refuses_pipes() {
+                true => Err(Errno::OPNOTSUPP),
+                false => nowait::write(descriptor, bytes, None),
+            };
+            match answer {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     if is_nonblocking(descriptor) {
                         return Ok(rustix::io::write(descriptor, bytes)?);
@@ -115,12 +123,14 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
                 answer => answer,
             }
         }
-        DescriptorKind::PollFirst => {
+        DescriptorKind::PollFirst | DescriptorKind::Terminal => {
+            if kind == DescriptorKind::Terminal {
+                if let Some(terminal) = nowait::reopened_terminal(descriptor) {
+                    return Ok(rustix::io::write(terminal, bytes)?);
+                }
+            }
             if is_nonblocking(descriptor) {
                 return Ok(rustix::io::write(descriptor, bytes)?);
-            }
-            if let Some(terminal) = nowait::reopened_terminal(descriptor) {
-                return Ok(rustix::io::write(terminal, bytes)?);
             }
             check_ready(descriptor, Interest::WRITABLE)?;
             Ok(rustix::io::write(descriptor, device_chunk(bytes))?)

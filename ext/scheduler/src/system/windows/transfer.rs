@@ -90,7 +90,7 @@ pub fn read(
             receive(descriptor, bytes)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => nowait::read(descriptor, bytes),
-        DescriptorKind::PollFirst => console::take(descriptor, bytes),
+        DescriptorKind::PollFirst | DescriptorKind::Terminal => console::take(descriptor, bytes),
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
             let size = bytes.len().min(SLICE);
             read_here(descriptor, &mut bytes[..size])
@@ -112,9 +112,10 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
             transmit(descriptor, bytes)
         }
         _ if bytes.is_empty() => descriptor.handle().map(|_| 0),
-        DescriptorKind::Pipe | DescriptorKind::StreamPipe | DescriptorKind::PollFirst => {
-            descriptor.handle().and(Err(Errno::AGAIN))
-        }
+        DescriptorKind::Pipe
+        | DescriptorKind::StreamPipe
+        | DescriptorKind::PollFirst
+        | DescriptorKind::Terminal => descriptor.handle().and(Err(Errno::AGAIN)),
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
             write_here(descriptor, &bytes[..bytes.len().min(SLICE)])
         }
