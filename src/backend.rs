@@ -124,8 +124,8 @@ impl Backend {
     /// # Errors
     ///
     /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available; there is no silent
-    /// fallback. Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM`; for io_uring as an [`Unavailable`] within the
-    /// error, because `ENOMEM` alone would not tell that `RLIMIT_MEMLOCK` is meant.
+    /// fallback. Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM` ([`Backend::availability`] tells of what
+    /// there is too little: `RLIMIT_MEMLOCK` limits io_uring).
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
         let (backend, driver) = Self::open_known(choice)?;
         Ok((backend, driver.into_boxed()))

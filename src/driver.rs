@@ -78,11 +78,9 @@ impl fmt::Display for Unavailable {
 impl Error for Unavailable {}
 
 impl From<Unavailable> for io::Error {
-    /// The system call's error, but in case of a shortage the reason itself: of what there is too little is in no number.
     fn from(unavailable: Unavailable) -> Self {
-        match unavailable.error.map(Self::from_raw_os_error) {
-            Some(error) if unavailable.is_shortage() => Self::new(error.kind(), unavailable),
-            Some(error) => error,
+        match unavailable.error {
+            Some(error) => Self::from_raw_os_error(error),
             None => Self::new(io::ErrorKind::Unsupported, unavailable.reason),
         }
     }

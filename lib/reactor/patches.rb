@@ -36,9 +36,10 @@ module Reactor
     #
     # - `before`: the first Ruby version that does not need the patch; nil: all versions need it
     # - `condition`: an object whose `needed?` is asked at installation, if the version alone does not tell; nil: nothing is asked
-    # - `replaceable`: whether to leave a method alone that another library has replaced by Ruby code
+    # - `replaceable`: an object whose `replaced?` is asked whether another library has replaced the method, which is then left
+    #   alone; nil: nothing is asked
     Patch = Data.define(:moment, :owner, :with, :before, :condition, :replaceable) do
-      def initialize(before: nil, condition: nil, replaceable: false, **) = super
+      def initialize(before: nil, condition: nil, replaceable: nil, **) = super
 
       # @return [Boolean] whether this Ruby needs the patch
       def for_this_ruby? = (before.nil? || RUBY_VERSION < before) && (condition.nil? || condition.needed?)
@@ -50,7 +51,7 @@ module Reactor
       def name_of_original(name) = :"reactor_#{(owner.singleton_class? ? owner.attached_object : owner).name.downcase.gsub("::", "_")}_#{name}"
 
       def install
-        methods.each { |name| replace(name) } unless replaceable && NameResolution.replaced?(owner, methods)
+        methods.each { |name| replace(name) } unless replaceable&.replaced?(owner, methods)
         with.installed if with.respond_to?(:installed)
       end
 
@@ -92,7 +93,7 @@ module Reactor
       [Fiber, FiberInspect],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
-      [Timeout, TimeoutException::Method, { condition: TimeoutException }]
+      [Timeout, TimeoutException::Method, { condition: TimeoutException, replaceable: TimeoutException::Method }]
     ]
     scheduler += [
       [Addrinfo.singleton_class, NameResolution::AddrinfoLookup], [Addrinfo, NameResolution::AddrinfoReverse],
@@ -100,7 +101,7 @@ module Reactor
       [IPSocket.singleton_class, NameResolution::IPSocketLookup], [IPSocket, NameResolution::IPSocketReverse],
       [TCPSocket, NameResolution::TCPSocketConnect], [TCPServer, NameResolution::TCPServerBind],
       [UDPSocket, NameResolution::UDPSocketAddress]
-    ].map { |owner, with, options = {}| [owner, with, { replaceable: true, **options }] }
+    ].map { |owner, with, options = {}| [owner, with, { replaceable: NameResolution, **options }] }
 
     virtual_time = [
       [Process.singleton_class, VirtualTime::ProcessClock], [Time.singleton_class, VirtualTime::TimeNow],

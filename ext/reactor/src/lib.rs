@@ -279,7 +279,9 @@ fn backends(ruby: &Ruby) -> Result<RHash, Error> {
         match backend.availability() {
             Ok(()) => hash.aset(name, true)?,
             Err(reason) if reason.is_shortage() => {
-                hash.aset(name, error::into_exception(error::shortage(&reason))?)?;
+                let code = reason.raw_os_error().unwrap_or_default();
+                let error = error::shortage(code, reason.reason());
+                hash.aset(name, error::into_exception(error)?)?;
             }
             Err(reason) => hash.aset(name, reason.to_string())?,
         }

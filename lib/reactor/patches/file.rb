@@ -46,10 +46,10 @@ module Reactor
       # @yield [path] opens the path, which is converted, or uses the IO
       # @return what the block returns
       def self.by_path(path)
-        scheduler = Schedulers.current unless IO === path
-        return yield(path) unless scheduler
+        scheduler = Schedulers.current if String === path || path.respond_to?(:to_path) || path.respond_to?(:to_str)
+        return yield(path) if scheduler.nil? || IO === path
 
-        path = File.path(path)
+        path = File.path(path) unless String === path
         parked(scheduler, path) { yield path }
       end
     end
@@ -59,27 +59,13 @@ module Reactor
     #
     # @api private
     module PathMethods
-      # @return [String, nil]
-      # @raise as without a scheduler
-      def read(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_read(converted, ...) }
-
-      # (see #read)
-      def binread(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_binread(converted, ...) }
-
-      # @return [Array<String>]
-      # @raise as without a scheduler
-      def readlines(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_readlines(converted, ...) }
-
-      # @return [Integer] bytes
-      # @raise as without a scheduler
-      def write(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_write(converted, ...) }
-
-      # (see #write)
-      def binwrite(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_binwrite(converted, ...) }
-
-      # @return [Integer] a descriptor
-      # @raise as without a scheduler
-      def sysopen(path, ...) = FileOpen.by_path(path) { |converted| reactor_io_sysopen(converted, ...) }
+      %w[read binread readlines write binwrite sysopen].each do |name|
+        class_eval(<<~RUBY, __FILE__, __LINE__ + 1)
+          def #{name}(path = (nothing = true), ...)
+            nothing ? reactor_io_#{name} : FileOpen.by_path(path) { |converted| reactor_io_#{name}(converted, ...) }
+          end
+        RUBY
+      end
     end
 
     # Of File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or

@@ -60,6 +60,9 @@ module Reactor
 
       # Of Timeout, for the classes that include it.
       module Method
+        # @return [Boolean] whether another library has replaced the method
+        def self.replaced?(*) = [::Timeout.instance_method(:timeout), ::Timeout::Error.method(:handle_timeout)].map { _1.source_location&.first }.uniq.size > 1
+
         private
 
         def timeout(...) = ::Timeout.timeout(...)

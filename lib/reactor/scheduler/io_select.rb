@@ -22,26 +22,27 @@ module Reactor
       timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"
       seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
+      ready = select_now(readables, writables, exceptables)
+      return ready if ready
+
       given = [readables, writables, exceptables]
       lists = given.map { |list| ios_of(list) }
-      masks = nil
+      masks = masks_of(*lists)
       while true
-        ready = select_now(*lists)
-        return ready.zip(lists, given).map { |found, list, objects| objects_of(found, list, objects) } if ready
-
-        masks ||= masks_of(*lists)
         left = Clock.left(deadline, now)
         return if left&.zero?
 
         hung_up = wait_any(masks.keys, masks.values, left) or return
         hung_up.each { |io| masks.delete(io) }
+        ready = select_now(*lists)
+        return ready.zip(lists, given).map { |found, list, objects| objects_of(found, list, objects) } if ready
       end
     end
 
     private
 
-    # @return [Array<IO, Object>, nil] the list with each object's IO. An object may not be asked twice. Ruby raises the error if it has none.
-    def ios_of(list) = Array === list && !list.all?(IO) ? list.map { |object| IO.try_convert(object) || object } : list
+    # @return [Array<IO>, nil] the IO of each object. An object is not asked more often than Ruby asks it: twice.
+    def ios_of(list) = list.nil? || list.all?(IO) ? list : list.map { |object| IO.try_convert(object) }
 
     # @return [Array] the objects that these IOs are of
     def objects_of(found, list, objects)
@@ -55,7 +56,7 @@ module Reactor
     def select_now(*lists)
       Fiber.blocking { VM.select_now(*lists) }
     rescue Errno::EBADF
-      raise unless lists.compact.flatten.any?(&:closed?)
+      raise unless lists.compact.flatten.any? { |object| IO.try_convert(object).closed? }
 
       raise IOError, "stream closed in another thread"
     end

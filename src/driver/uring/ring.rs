@@ -33,10 +33,7 @@ pub(super) struct Ring {
 impl Ring {
     /// Opens a ring whose completions add to `event_fd`, an eventfd(2).
     pub(super) fn open(event_fd: RawFd) -> Result<Self, Unavailable> {
-        let ring = set_up().map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOMEM) => refused("io_uring_setup, which RLIMIT_MEMLOCK limits", &error),
-            _ => refused("io_uring_setup", &error),
-        })?;
+        let ring = set_up().map_err(|error| refused("io_uring_setup", &error))?;
         let mut probe = Probe::new();
         let submitter = ring.submitter();
         submitter

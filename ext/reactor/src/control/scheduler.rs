@@ -69,7 +69,8 @@ impl Scheduler {
     pub fn initialize(this: Obj<Self>, arguments: &[Value]) -> Result<(), Error> {
         let backend = convert::optional_backend(arguments)?;
         call_method(this.as_value(), "make_starter", &[])?;
-        let reactor = Reactor::open(backend).map_err(|error| error::unavailable(&error))?;
+        let reactor =
+            Reactor::open(backend).map_err(|error| error::unavailable(backend, &error))?;
         if !this.state_mut().event_loop.open(reactor) {
             return Err(runtime_error("already initialized"));
         }

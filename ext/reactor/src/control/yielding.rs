@@ -101,9 +101,20 @@ impl HookScope<'_> {
         self.check_slice()
     }
 
-    /// Whether a write must not wait, if it can do without: the VM holds a mutex of the IO meanwhile. A fiber waits for that
-    /// mutex, but in the main program, which is a blocking fiber, the VM raises ThreadError instead ("deadlock; lock already
-    /// owned by another fiber belonging to the same thread"). So a fiber writes without letting the main program continue.
+    /// Like [`HookScope::yield_if_slice_spent`], for a write. Does not let the main program continue.
+    ///
+    /// The VM holds a mutex of the IO during a write. A fiber waits for that mutex, but in the main program, which is a
+    /// blocking fiber, the VM raises ThreadError instead ("deadlock; lock already owned by another fiber belonging to the same
+    /// thread"). So while the main program only starts a fiber, the fiber writes without yielding.
+    pub fn yield_in_write(&self) -> Result<bool, Error> {
+        if !self.must_write_at_once() {
+            return self.yield_if_slice_spent();
+        }
+        self.scheduler.slice.begin_check();
+        Ok(false)
+    }
+
+    /// Whether a write must not wait if it can do without: see [`HookScope::yield_in_write`].
     pub fn must_write_at_once(&self) -> bool {
         self.scheduler.state().is_root_queued()
     }

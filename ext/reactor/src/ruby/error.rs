@@ -9,7 +9,7 @@ use magnus::{
     rb_sys::{AsRawValue, FromRawValue, protect},
 };
 use rb_sys::VALUE;
-use reactor::Unavailable;
+use reactor::Backend;
 use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
 
 use crate::ruby::{
@@ -158,21 +158,23 @@ pub fn errno(code: i32, what: Option<&str>) -> Error {
     exception.map_or_else(|error| error, Error::from)
 }
 
-/// The error for a core that could not be opened: the system's, or ArgumentError with the reason.
+/// The error for a backend that could not be opened: the system's, or ArgumentError with the reason.
 #[cold]
-pub fn unavailable(error: &io::Error) -> Error {
-    let inner = error.get_ref().and_then(|error| error.downcast_ref());
-    match (inner, error.raw_os_error()) {
-        (Some(reason), _) => shortage(reason),
-        (None, Some(_)) => system_error(error),
-        (None, None) => argument_error(error.to_string()),
+pub fn unavailable(backend: Option<Backend>, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(code) if backend == Some(Backend::Uring) => shortage(code, "io_uring_setup"),
+        Some(_) => system_error(error),
+        None => argument_error(error.to_string()),
     }
 }
 
-/// The Errno exception for a backend for which descriptors or memory are short.
+/// The Errno exception for a backend for which descriptors or memory are short: this is what failed.
 #[cold]
-pub fn shortage(reason: &Unavailable) -> Error {
-    errno(reason.raw_os_error().unwrap_or(0), Some(reason.reason()))
+pub fn shortage(code: i32, what: &str) -> Error {
+    match code == Errno::NOMEM.number() && what == "io_uring_setup" {
+        true => errno(code, Some("io_uring_setup, which RLIMIT_MEMLOCK limits")),
+        false => errno(code, Some(what)),
+    }
 }
 
 /// Socket::ResolutionError with an error_code from getaddrinfo(3).

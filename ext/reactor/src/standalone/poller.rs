@@ -87,7 +87,7 @@ impl Loop {
 /// `initialize(backend = nil)`
 pub fn initialize(this: Obj<Poller>, arguments: &[Value]) -> Result<(), Error> {
     let backend = convert::optional_backend(arguments)?;
-    let reactor = Reactor::open(backend).map_err(|error| unavailable(&error))?;
+    let reactor = Reactor::open(backend).map_err(|error| unavailable(backend, &error))?;
     let mut event_loop = this.event_loop.borrow_mut();
     let handle = reactor.handle();
     event_loop

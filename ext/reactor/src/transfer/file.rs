@@ -99,8 +99,11 @@ impl FileTransfer<'_> {
     fn step(&mut self) -> Result<Step, Error> {
         let (kind, descriptor) = (self.io.kind, self.io.descriptor);
         let is_read = self.transfer.direction == Direction::Read;
-        let may_wait = is_read || !self.scope.must_write_at_once();
-        if may_wait && self.scope.yield_if_slice_spent()? && self.io.io.is_closed() {
+        let has_yielded = match is_read {
+            true => self.scope.yield_if_slice_spent()?,
+            false => self.scope.yield_in_write()?,
+        };
+        if has_yielded && self.io.io.is_closed() {
             return Err(closed_elsewhere());
         }
         if is_read && kind == DescriptorKind::File {
@@ -125,7 +128,7 @@ impl FileTransfer<'_> {
                 Ok(Step::Done((self.done > 0).then_some(Ok(self.done))))
             }
             Err(errno) if is_read => self.read_uncached(room, errno),
-            Err(_) if !may_wait => self.write_here(),
+            Err(_) if self.scope.must_write_at_once() => self.write_here(),
             Err(errno) if errno != Errno::AGAIN && self.is_quick_write(room) => self.write_here(),
             Err(_) => self.write_on_worker(room),
         }

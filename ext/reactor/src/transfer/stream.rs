@@ -189,9 +189,10 @@ fn continue_transfer(
         let io = match &mut progress.io {
             Some(io) => io,
             none => {
-                if transfer.direction == Direction::Read || !scope.must_write_at_once() {
-                    scope.yield_if_slice_spent()?;
-                }
+                match transfer.direction {
+                    Direction::Read => scope.yield_if_slice_spent()?,
+                    Direction::Write => scope.yield_in_write()?,
+                };
                 none.insert(io_of(transfer)?)
             }
         };

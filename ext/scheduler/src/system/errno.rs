@@ -19,6 +19,7 @@ impl Errno {
     pub const INTR: Self = Self(libc::EINTR);
     pub const INVAL: Self = Self(libc::EINVAL);
     pub const IO: Self = Self(libc::EIO);
+    pub const NOMEM: Self = Self(libc::ENOMEM);
     pub const NOSYS: Self = Self(libc::ENOSYS);
     pub const NOTSOCK: Self = Self(libc::ENOTSOCK);
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
