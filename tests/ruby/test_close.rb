@@ -385,4 +385,39 @@ class TestClose < ReactorTest
     end
     assert_equal :closed, reader.value
   end
+
+  # What reaches the main program while it waits for the users of an IO that it closes. Each is a program and what it prints.
+  DURING_A_CLOSE = {
+    "raise in a trap handler" => [<<~RUBY, "ArgumentError"],
+      trap(SIGNAL) { raise ArgumentError }
+      reader { Process.kill(SIGNAL, $$) }
+    RUBY
+    "Thread#raise" => ["main = Thread.current; reader { main.raise(KeyError) }", "KeyError"],
+    "a close by C code" => ["reader { nil }", "closed"]
+  }.freeze
+
+  DURING_A_CLOSE.each do |name, (code, expected)|
+    define_method(:"test_#{name.tr("^a-zA-Z", "_")}_while_the_main_program_closes_what_a_thread_reads") do
+      skip "Ruby 3.3 does not wake the closer" if RUBY_VERSION < "3.4" && expected == "closed"
+      said = child_says(<<~RUBY)
+        SIGNAL = "USR1"
+        CLOSE = IO.instance_method(#{expected == "closed" ? ":close" : "(Reactor::Scheduler.new.close; :close)"}) # Ruby's, or the patched one
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        $reading, = IO.pipe
+        def reader(&meanwhile)
+          Thread.new { begin; $reading.read(1); rescue IOError; meanwhile.call; end }
+          Thread.pass until Thread.list.last.stop?
+        end
+        #{code}
+        begin
+          CLOSE.bind_call($reading)
+          1_000.times { sleep 0 } # where an error that was kept comes at the latest
+          print "closed"
+        rescue ArgumentError, KeyError => error
+          print error.class
+        end
+      RUBY
+      assert_equal expected, said
+    end
+  end
 end

@@ -37,9 +37,8 @@ use magnus::{Error, Ruby};
 /// and above in Ruby 4.1.
 pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
 
-/// Whether a method of IO takes the false of `io_wait`, "timed out", for Errno::EAGAIN: up to Ruby 3.3.
-pub const MISREPORTS_TIMEOUTS: bool =
-    rb_sys::RUBY_API_VERSION_MAJOR == 3 && rb_sys::RUBY_API_VERSION_MINOR < 4;
+/// Whether this is Ruby 3.3.
+pub const IS_3_3: bool = rb_sys::RUBY_API_VERSION_MAJOR == 3 && rb_sys::RUBY_API_VERSION_MINOR < 4;
 
 /// A library that was built for another version of Ruby may load, but the VM's structures differ.
 ///

@@ -19,14 +19,16 @@ module Reactor
         IOClose.waiting { reactor_io_close }
       end
 
-      # The VM makes the closer wait until the IO's other users have left it: plain threads, and from Ruby 4.0 on all fibers. If the
-      # closer's thread has a scheduler, the VM tells that scheduler when they have, even if the closer is a blocking fiber, which
-      # waits without it. And while that one waits, the thread's own fibers cannot leave. So another fiber closes for it.
+      # From Ruby 4.0 on, the VM makes the closer wait until all fibers have left the IO. If the closer is a blocking fiber, its
+      # thread's own fibers cannot leave meanwhile. So another fiber closes for it. An error that reached that fiber during the
+      # close, which must not end, is raised in a wait after it.
       #
       # @yield closes the IO
       # @api private
-      def self.waiting(&close)
-        Internal.close_blocks? ? Fiber.new(blocking: false, storage: nil, &close).resume : yield
+      def self.waiting
+        return yield unless Internal.close_blocks?
+
+        Fiber.new(blocking: false, storage: nil) { yield.tap { Fiber.scheduler.yield } }.resume
       end
 
       # @param io [IO]

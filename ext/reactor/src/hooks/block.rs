@@ -187,8 +187,19 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
     let unblocked = this.state_mut().unblock(fiber, blocker);
     match unblocked {
         Unblocked::Woken => this.wake_thread(),
-        Unblocked::Dropped => {}
+        Unblocked::Dropped => wake_blocking(this, fiber),
         Unblocked::NotParked(slot) => grant_permit(this, slot),
+    }
+}
+
+/// Handles an `unblock` for a blocking fiber. It waits in its thread, without the scheduler, but when the last user has left an
+/// IO that it closes, the VM tells the scheduler nevertheless (`thread_io_wake_pending_closer`). The thread is woken then, as
+/// the VM does it without a scheduler: another wait of the VM's would be continued.
+fn wake_blocking(this: Obj<Scheduler>, fiber: ObjectRef) {
+    let is_blocking: Result<Value, Error> = fiber.value().funcall("blocking?", ());
+    if is_blocking.is_ok_and(|answer| answer.to_bool()) {
+        let thread = this.affinity.thread_in_hook().value();
+        _ = thread.funcall::<_, _, Value>("wakeup", ()); // ThreadError if it is dead
     }
 }
 

@@ -14,6 +14,7 @@ use reactor_scheduler::{state::fiber::Slot, system::kind::is_socket};
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
+        INTERFACE, IS_3_3,
         fiber::{is_blocking, is_fiber},
         io::{RealIo, close_number, real_io},
         io_info::IoInfo,
@@ -47,17 +48,18 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     Ok(answer.or_else(|| close_blocks().then(interrupted)))
 }
 
-/// `Reactor::Internal.close_blocks?`: whether the caller is a blocking fiber whose thread has a scheduler, and an IO that
-/// it closes may have other users: a fiber of the scheduler or another thread.
+/// `Reactor::Internal.close_blocks?`: whether the caller is a blocking fiber, and could not wait until the users of an IO that
+/// it closes have left: fibers of its own thread, for which the VM waits from Ruby 4.0 on. Ruby 3.3 does not wake it when the
+/// last thread has left.
 pub fn close_blocks() -> bool {
     let scheduler = current_scheduler().value();
-    is_blocking() && !scheduler.is_nil() && may_have_other_users(scheduler)
+    let may_block = INTERFACE >= 3 || IS_3_3 && !is_only_thread();
+    may_block && is_blocking() && !scheduler.is_nil() && may_close_by_fiber(scheduler)
 }
 
-fn may_have_other_users(scheduler: Value) -> bool {
-    Obj::<Scheduler>::try_convert(scheduler).is_ok_and(|scheduler| {
-        !scheduler.is_closed() && (scheduler.live() > 0 || !is_only_thread())
-    })
+fn may_close_by_fiber(scheduler: Value) -> bool {
+    Obj::<Scheduler>::try_convert(scheduler)
+        .is_ok_and(|scheduler| !scheduler.is_closed() && (IS_3_3 || scheduler.live() > 0))
 }
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for
@@ -199,8 +201,9 @@ pub fn prepare_reopen(
         return Ok(None);
     }
     this.state_mut().flush_sends();
-    let Some((descriptor, io_number)) = IoInfo::polled_of(real_io(io)?) else {
-        return Ok(None);
+    let polled = real_io(io).ok().and_then(IoInfo::polled_of);
+    let Some((descriptor, io_number)) = polled else {
+        return Ok(None); // never opened, or never seen
     };
     this.state_mut().end_worker_waits(descriptor);
     let is_in_use = wait_until_unused(ruby, this, io_number)?;

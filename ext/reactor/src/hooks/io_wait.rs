@@ -11,7 +11,7 @@ use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        MISREPORTS_TIMEOUTS,
+        IS_3_3,
         call::call_method,
         caller::{CALLERS_AFTER_EAGAIN, WAITING},
         convert,
@@ -71,9 +71,8 @@ fn ready_events(
     }
     match readiness::wait_until_ready(&scope, &io, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
-        None if timeout.is_nil() && MISREPORTS_TIMEOUTS && WAITING.have_called() => {
-            Err(io_timeout_error())
-        }
+        // Ruby 3.3's IO methods take the false of `io_wait`, "timed out", for Errno::EAGAIN.
+        None if timeout.is_nil() && IS_3_3 && WAITING.have_called() => Err(io_timeout_error()),
         None => Ok(ruby.qfalse().as_value()),
     }
 }

@@ -233,7 +233,7 @@ impl FiberRecord {
     /// [`FiberTable::take_status`]: crate::state::fiber_table::FiberTable::take_status
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
         let exception = self.wait.exception.take().map(Pending::Raise);
-        exception.or_else(|| self.rare.as_mut()?.pending.pop())
+        exception.or_else(|| self.take_late())
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -254,6 +254,11 @@ impl FiberRecord {
                 Pending::Raise(exception) => Pending::Late(exception),
                 late => late,
             });
+    }
+
+    /// Takes what was kept by [`FiberRecord::put_back`] last.
+    pub(super) fn take_late(&mut self) -> Option<Pending> {
+        self.rare.as_mut()?.pending.pop()
     }
 
     /// The pending exceptions and kills, next one first.

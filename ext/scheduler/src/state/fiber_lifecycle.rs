@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use reactor::Token;
 
-use crate::state::{State, fiber::Slot, object_ref::ObjectRef, trace::TraceEvent};
+use crate::state::{State, fiber::Slot, object_ref::ObjectRef, trace::TraceEvent, wait::Pending};
 
 /// A fiber's slot, and whether the fiber was not kept until now. If so, the caller issues the write barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +116,19 @@ impl State {
         }
     }
 
-    /// The hook has ended.
+    /// The hook has ended. A fiber that the scheduler did not create is forgotten then; what it had to raise in a later wait
+    /// is raised in the next hook of the root fiber or another such fiber.
     pub fn leave(&mut self, slot: Slot) {
-        if self.fibers.leave_hook(slot) {
+        let (is_removed, pending) = self.fibers.leave_hook(slot);
+        if is_removed {
             self.control.forget_running(slot);
+        }
+        match pending {
+            Some(Pending::Raise(error) | Pending::Late(error)) => {
+                self.control.fatal_error.get_or_insert(error);
+            }
+            Some(Pending::Interrupts) => self.control.has_interrupts_for_root = true,
+            Some(Pending::Kill) | None => {}
         }
     }
 

@@ -137,13 +137,15 @@ impl FiberTable {
         record.is_scheduled
     }
 
-    /// Ends a hook. Returns whether the fiber's record was removed.
-    pub fn leave_hook(&mut self, slot: Slot) -> bool {
+    /// Ends a hook. Returns whether the fiber's record was removed, and what it had yet to raise.
+    pub fn leave_hook(&mut self, slot: Slot) -> (bool, Option<Pending>) {
         let is_last = self[slot].leave_hook();
+        let mut pending = None;
         if is_last {
+            pending = self[slot].take_late();
             self.remove(slot);
         }
-        is_last
+        (is_last, pending)
     }
 
     /// The record in a slot; `None` if it is vacant.
