@@ -87,7 +87,8 @@ module Reactor
         scheduler = Schedulers.current
         return yield unless scheduler
 
-        number = scheduler.sync_by_driver(file, name == :fdatasync)
+        is_replaced = File.instance_method(:"reactor_file_#{name}").source_location # by Ruby code, which is to be called
+        number = scheduler.sync_by_driver(file, name == :fdatasync) unless is_replaced
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?
 

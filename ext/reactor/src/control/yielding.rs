@@ -105,7 +105,7 @@ impl HookScope<'_> {
     ///
     /// The VM holds a mutex of the IO during a write. A fiber waits for that mutex, but in the main program, which is a
     /// blocking fiber, the VM raises ThreadError instead ("deadlock; lock already owned by another fiber belonging to the same
-    /// thread"). So while the main program only starts a fiber, the fiber writes without yielding.
+    /// thread"). So unless the main program waits for all fibers to end, a fiber writes without yielding.
     pub fn yield_in_write(&self) -> Result<bool, Error> {
         if !self.must_write_at_once() {
             return self.yield_if_slice_spent();
@@ -116,7 +116,7 @@ impl HookScope<'_> {
 
     /// Whether a write must not wait if it can do without: see [`HookScope::yield_in_write`].
     pub fn must_write_at_once(&self) -> bool {
-        self.scheduler.state().is_root_queued()
+        self.scheduler.state().may_main_continue()
     }
 
     /// Like [`HookScope::yield_if_slice_spent`], but reads the clock each time. Does nothing in virtual time, where the

@@ -188,13 +188,16 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
     match unblocked {
         Unblocked::Woken => this.wake_thread(),
         Unblocked::Dropped => wake_blocking(this, fiber),
-        Unblocked::NotParked(slot) => grant_permit(this, slot),
+        Unblocked::NotParked(slot) => {
+            grant_permit(this, slot);
+            wake_blocking(this, fiber);
+        }
     }
 }
 
 /// Handles an `unblock` for a blocking fiber. It waits in its thread, without the scheduler, but when the last user has left an
 /// IO that it closes, the VM tells the scheduler nevertheless (`thread_io_wake_pending_closer`). The thread is woken then, as
-/// the VM does it without a scheduler: another wait of the VM's would be continued.
+/// the VM does it without a scheduler.
 fn wake_blocking(this: Obj<Scheduler>, fiber: ObjectRef) {
     let is_blocking: Result<Value, Error> = fiber.value().funcall("blocking?", ());
     if is_blocking.is_ok_and(|answer| answer.to_bool()) {

@@ -175,7 +175,7 @@ pub fn yield_gvl() -> Result<(), Error> {
 pub fn set_last_status(pid: i32, status: i32) -> Value {
     // SAFETY: makes an object; a value returned by Ruby.
     unsafe {
-        rb_sys::rb_last_status_set(status, pid.into()); // 64 bits on Windows
+        rb_sys::rb_last_status_set(status, rb_sys::pid_t::from(pid)); // 64 bits on Windows
         Value::from_raw(rb_sys::rb_last_status_get())
     }
 }

@@ -223,9 +223,10 @@ impl State {
         self.fibers[slot].queued
     }
 
-    /// Whether the root fiber continues as soon as the running fiber waits: it is in `Fiber.schedule`.
-    pub fn is_root_queued(&self) -> bool {
-        self.control.root.is_some_and(|root| self.is_queued(root))
+    /// Whether the main program may continue when the running fiber waits: its root fiber is in `Fiber.schedule`, or has resumed a
+    /// fiber. Otherwise it waits for all fibers to end.
+    pub fn may_main_continue(&self) -> bool {
+        self.control.root.is_none_or(|root| self.is_queued(root))
     }
 
     /// Whether a fiber that is not low-priority is ready.
