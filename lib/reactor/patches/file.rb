@@ -87,8 +87,7 @@ module Reactor
         scheduler = Schedulers.current
         return yield unless scheduler
 
-        is_replaced = File.instance_method(:"reactor_file_#{name}").source_location # by Ruby code, which is to be called
-        number = scheduler.sync_by_driver(file, name == :fdatasync) unless is_replaced
+        number = scheduler.sync_by_driver(file, name == :fdatasync)
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?
 

@@ -61,7 +61,12 @@ module Reactor
       # Of Timeout, for the classes that include it.
       module Method
         # @return [Boolean] whether another library has replaced the method
-        def self.replaced?(*) = [::Timeout.instance_method(:timeout), ::Timeout::Error.method(:handle_timeout)].map { _1.source_location&.first }.uniq.size > 1
+        def self.replaced?(*)
+          methods = [::Timeout.instance_method(:timeout), ::Timeout::Error.method(:handle_timeout)]
+          methods.map { |method| method.source_location&.first }.uniq.size > 1
+        rescue NameError
+          true # it has removed the method
+        end
 
         private
 

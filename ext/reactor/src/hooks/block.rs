@@ -13,12 +13,14 @@ use reactor_scheduler::state::{
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
+        IS_3_3,
         call::call_method,
         caller::{CONDITION_WAITS, is_uninterruptible},
         convert,
         fiber::current_fiber,
         method::{Receiver, wrong_number},
         object::{Object, is_visible, object_ref, write_barrier},
+        thread::wake_up,
     },
 };
 
@@ -177,33 +179,43 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
     Err(error)
 }
 
-/// `unblock(blocker, fiber)`: callable from any thread and in trap handlers; never raises, never switches.
-pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
+/// `unblock(blocker, fiber)`: callable from any thread and in trap handlers; never switches.
+///
+/// # Errors
+///
+/// Only what is pending for the calling thread, which comes as soon as Ruby code runs.
+pub fn unblock(
+    Receiver(this): Receiver<Scheduler>,
+    blocker: Value,
+    fiber: Value,
+) -> Result<(), Error> {
     if this.is_closed() && !this.is_forked_child() {
-        return;
+        return Ok(());
     }
     let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
     let blocker = (blocker != this.affinity.thread_in_hook()).then_some(blocker);
     let unblocked = this.state_mut().unblock(fiber, blocker);
     match unblocked {
-        Unblocked::Woken => this.wake_thread(),
-        Unblocked::Dropped => wake_blocking(this, fiber),
-        Unblocked::NotParked(slot) => {
-            grant_permit(this, slot);
-            wake_blocking(this, fiber);
+        Unblocked::Woken => {
+            this.wake_thread();
+            return Ok(());
         }
+        Unblocked::Dropped => {}
+        Unblocked::NotParked(slot) => grant_permit(this, slot),
     }
+    wake_blocking(this, fiber)
 }
 
 /// Handles an `unblock` for a blocking fiber. It waits in its thread, without the scheduler, but when the last user has left an
 /// IO that it closes, the VM tells the scheduler nevertheless (`thread_io_wake_pending_closer`). The thread is woken then, as
 /// the VM does it without a scheduler.
-fn wake_blocking(this: Obj<Scheduler>, fiber: ObjectRef) {
-    let is_blocking: Result<Value, Error> = fiber.value().funcall("blocking?", ());
-    if is_blocking.is_ok_and(|answer| answer.to_bool()) {
-        let thread = this.affinity.thread_in_hook().value();
-        _ = thread.funcall::<_, _, Value>("wakeup", ()); // ThreadError if it is dead
+///
+/// In Ruby 3.3 that does not end the closer's wait, and a call here would take the exception that is pending for the user.
+fn wake_blocking(this: Obj<Scheduler>, fiber: ObjectRef) -> Result<(), Error> {
+    if !IS_3_3 && fiber.value().funcall::<_, _, bool>("blocking?", ())? {
+        wake_up(this.affinity.thread_in_hook());
     }
+    Ok(())
 }
 
 /// Handles an `unblock` for a fiber that the VM has listed as waiting but that has not parked. The fiber is then inside a

@@ -146,6 +146,12 @@ pub fn is_main(thread: ObjectRef) -> bool {
     thread.value().as_raw() == unsafe { rb_sys::rb_thread_main() }
 }
 
+/// Wakes the thread from a wait of the VM's. Does nothing if it is dead.
+pub fn wake_up(thread: ObjectRef) {
+    // SAFETY: a thread; never raises.
+    unsafe { rb_sys::rb_thread_wakeup_alive(thread.value().as_raw()) };
+}
+
 /// Whether this Ractor has no other Ruby thread.
 pub fn is_only_thread() -> bool {
     // SAFETY: called with the GVL, by a Ruby thread; reads a number.
