@@ -17,7 +17,7 @@ use crate::{
         call::call_method,
         caller::{CONDITION_WAITS, is_uninterruptible},
         convert,
-        fiber::current_fiber,
+        fiber::{current_fiber, is_fiber},
         method::{Receiver, wrong_number},
         object::{Object, is_visible, object_ref, write_barrier},
         thread::wake_up,
@@ -212,7 +212,8 @@ pub fn unblock(
 ///
 /// In Ruby 3.3 that does not end the closer's wait, and a call here would take the exception that is pending for the user.
 fn wake_blocking(this: Obj<Scheduler>, fiber: ObjectRef) -> Result<(), Error> {
-    if !IS_3_3 && fiber.value().funcall::<_, _, bool>("blocking?", ())? {
+    let fiber = fiber.value();
+    if !IS_3_3 && is_fiber(fiber) && fiber.funcall::<_, _, bool>("blocking?", ())? {
         wake_up(this.affinity.thread_in_hook());
     }
     Ok(())
