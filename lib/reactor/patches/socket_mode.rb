@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "fcntl"
+require "io/nonblock" unless RUBY_PLATFORM.match?(/mingw|mswin/)
 require "socket"
 
 module Reactor
@@ -22,9 +22,9 @@ module Reactor
       # @raise as without a scheduler
       def for_fd(...) = SocketMode.set(reactor_basicsocket_for_fd(...))
 
+      # IO#fcntl would be a blocking call, in which another thread's close of the socket raises later.
       def self.set(socket)
-        flags = socket.fcntl(Fcntl::F_GETFL)
-        socket.fcntl(Fcntl::F_SETFL, flags | File::NONBLOCK) if flags.nobits?(File::NONBLOCK)
+        socket.nonblock = true unless socket.nonblock?
         socket
       rescue IOError, FrozenError, SystemCallError
         socket # closed, perhaps behind its back, or never opened
