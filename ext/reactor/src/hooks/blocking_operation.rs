@@ -6,7 +6,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::{call_method, undefined},
-        caller::{Caller, LEFT_TO_VM, OPENING},
+        caller::{CLOSING, COPYING, Caller, OPENING},
         method::Receiver,
     },
 };
@@ -28,7 +28,9 @@ pub fn blocking_operation_wait(
     work: Value,
 ) -> Result<Value, Error> {
     let caller = Caller::of_hook();
-    let is_left = caller.as_ref().is_some_and(|it| LEFT_TO_VM.include(it));
+    let is_left = caller
+        .as_ref()
+        .is_some_and(|it| CLOSING.include(it) || COPYING.include(it));
     match caller {
         Some(it) if is_left && it.is_native() && !it.is_override => Ok(undefined()),
         Some(it) if OPENING.include(&it) => call_method(this.as_value(), "run_waiting", &[work]),

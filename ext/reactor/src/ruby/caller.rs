@@ -71,7 +71,7 @@ pub static WAITING: Callers = Callers::new(&[
 /// that use the descriptor are done with it. An exception must not end that wait. Up to Ruby 3.4 the list of these threads
 /// is on the method's stack, and the VM would use the list after the method has left. In 4.0 the fiber would keep the mutex
 /// that these threads need. All known Rubies.
-static CLOSING: Callers = Callers::new(&[
+pub static CLOSING: Callers = Callers::new(&[
     ("IO", "close"),
     ("IO", "close_read"),
     ("IO", "close_write"),
@@ -90,17 +90,9 @@ pub static CONDITION_WAITS: Callers = Callers::new(&[
     ("Thread::ConditionVariable", "wait"),
 ]);
 
-/// `rb_nogvl` passes the operations of these methods to `blocking_operation_wait` like any other, but a worker must not run
-/// them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
-pub static LEFT_TO_VM: Callers = Callers::new(&[
-    ("IO", "copy_stream"),
-    ("IO", "close"),
-    ("IO", "close_read"),
-    ("IO", "close_write"),
-    ("IO", "reopen"),
-    ("BasicSocket", "close_read"),
-    ("BasicSocket", "close_write"),
-]);
+/// `rb_nogvl` passes the operations of this method and of [`CLOSING`] to `blocking_operation_wait` like any other, but a worker
+/// must not run them: the hook says why. All known Rubies from 3.4 on; 3.3 has no such hook.
+pub static COPYING: Callers = Callers::new(&[("IO", "copy_stream")]);
 
 /// These methods pass open(2) to `blocking_operation_wait`, which does not say what they open: perhaps a FIFO, which waits for
 /// its other end. (Patches find out before the other methods that open files: `lib/reactor/patches/file.rb`.) From 3.4 on.
