@@ -5,7 +5,7 @@ require "fcntl"
 require "io/nonblock"
 
 # A short count does not always mean that there is no more data: the kernel ends a read at a boundary between messages, without
-# telling. So it means nothing where messages are usual: for Unix sockets, which pass descriptors. At TCP's urgent data the
+# recv(2) telling. For Unix sockets recvmsg(2) tells, where descriptors are passed. At TCP's urgent data the
 # registry finds the data behind the boundary when it first re-arms the wait. From then on it ignores short counts of this socket,
 # so no later wait needs to be re-armed. Expected values come from threads.
 class TestBoundaries < ReactorTest
