@@ -87,7 +87,7 @@ module Reactor
              [BasicSocket, SocketShutdown, { condition: SocketShutdown }]]
 
     scheduler = [
-      [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
+      [File, FileOpen], [IO, Sync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
       [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
       [Fiber, FiberInspect],

@@ -68,30 +68,31 @@ module Reactor
       end
     end
 
-    # Of File. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or
-    # else a worker.
+    # Of IO. The driver syncs if it can (backend uring); otherwise the fiber does if syncs have been cheap so far, or
+    # else a worker. A method in Ruby, which had replaced Ruby's own, is called.
     #
     # @api private
-    module FileSync
+    module Sync
       # @return [0]
       # @raise [SystemCallError, IOError] as without a scheduler
-      def fsync = FileSync.sync(self, :fsync) { reactor_file_fsync }
+      def fsync = Sync.run(self, :fsync) { reactor_io_fsync }
 
       # As {#fsync}.
       #
       # @return [0]
       # @raise [SystemCallError, IOError] as without a scheduler
-      def fdatasync = FileSync.sync(self, :fdatasync) { reactor_file_fdatasync }
+      def fdatasync = Sync.run(self, :fdatasync) { reactor_io_fdatasync }
 
-      def self.sync(file, name, &work)
+      def self.run(io, name, &work)
         scheduler = Schedulers.current
         return yield unless scheduler
 
-        number = scheduler.sync_by_driver(file, name == :fdatasync)
+        is_replaced = IO.instance_method(:"reactor_io_#{name}").source_location
+        number = scheduler.sync_by_driver(io, name == :fdatasync) unless is_replaced
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?
 
-        raise SystemCallError.new(file.path, number, "rb_io_fsync")
+        raise SystemCallError.new(io.path, number, "rb_io_fsync")
       end
     end
 
