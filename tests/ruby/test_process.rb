@@ -181,10 +181,10 @@ class TestProcess < ReactorTest
   def test_a_handler_that_reaps_all_children_in_another_fiber_takes_no_status
     needs_fork
     out = child_says(<<~RUBY)
-      #{REAPER}
       told = IO.for_fd(Reactor.__send__(:const_get, :Internal).pidfd(ended = fork { exit! 5 }) || exit) # no pidfd
       Process.wait(ended)
       exit unless Reactor.__send__(:const_get, :ChildEvents).taken(told) # before Linux 6.15
+      #{REAPER}
       Reactor.run do
         pid = child.call
         Fiber.schedule { p status.call(pid) }
