@@ -183,12 +183,12 @@ module Reactor
     # @param io [#to_io] the watched object
     # @api private
     def recover(block, io)
-      if block.equal?(@accept)
-        accept_more(PAUSE)
-      elsif block.equal?(@first_bytes) || block.equal?(@bytes)
-        drop(io.to_io)
-      end
+      accept_more(PAUSE) if block.equal?(@accept)
+      drop(io.to_io) if serves?(block)
     end
+
+    # @api private
+    def serves?(block) = block.equal?(@first_bytes) || block.equal?(@bytes)
 
     # @return [String] includes the number of open connections
     def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
@@ -220,13 +220,23 @@ module Reactor
       return false if socket == :wait_readable
 
       @connections += 1
-      notify(@on_open, socket)
-      watched = @scheduler.on_ready(socket, @first_events, timeout: @idle_timeout, &@first_bytes)
+      @on_open ? Fiber.schedule { begin_connection(socket) } : begin_connection(socket)
       true
     rescue *ABORTED
       true
+    rescue FiberError
+      drop(socket) # its fiber found no memory
+      raise
+    end
+
+    # The callback may wait, and may close the socket.
+    def begin_connection(socket)
+      @busy[socket] = Fiber.current if @on_open
+      notify(@on_open, socket)
+      watched = @scheduler.on_ready(socket, @first_events, timeout: @idle_timeout, &@first_bytes) unless socket.closed? || @listener.closed?
     ensure
-      drop(socket) if IO === socket && !watched
+      @busy.delete(socket)
+      drop(socket) unless watched
     end
 
     def stop_accepting(deadline)
@@ -334,15 +344,23 @@ module Reactor
 
         VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
-        return true if @stopping || @linger.zero?
+        return !at_end?(io) if @stopping || @linger.zero?
 
         @lingering[fiber] = true
         return true unless @scheduler.linger(io, @linger)
 
         @lingering.delete(fiber)
+        return false if at_end?(io)
       end
     ensure
       @lingering.delete(fiber)
+    end
+
+    # @return [Boolean] whether the client sends no more, and all of it has been read
+    def at_end?(io)
+      @scheduler.hung_up?(io) && ["", nil].include?(io.recv_nonblock(1, Socket::MSG_PEEK, exception: false))
+    rescue SystemCallError, IOError
+      true
     end
 
     def drop(connection)

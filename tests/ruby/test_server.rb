@@ -473,6 +473,64 @@ class TestServer < ReactorTest
     assert_equal 1, words.scan("in on_open").size
   end
 
+  # A client that has to leave: another fiber, or another thread, closes its idle connection.
+  def test_a_connection_that_the_program_closes_at_rest_gives_its_place_back
+    accepted = []
+    closed = Queue.new
+    options = { linger: 0, limit: 2, on_open: ->(socket) { accepted << socket }, on_close: ->(socket) { closed << socket } }
+    run_scheduler do |scheduler|
+      serving(scheduler, **options) do |server, connect|
+        [:close.to_proc, ->(socket) { Thread.new { socket.close }.join }].each do |close|
+          2.times { assert_equal "A\n", asked(connect.call, "a") }
+          until_resting(scheduler, 2 - 1) # the listener has no watcher while the limit is reached
+          accepted.each(&close)
+          assert_equal accepted, Array.new(2) { closed.pop }
+          assert_equal 0, server.connections
+          accepted.clear
+        end
+        assert_equal "A\n", asked(connect.call, "a")
+      end
+    end
+  end
+
+  def test_a_callback_may_close_the_connection_and_may_wait
+    go = Queue.new
+    is_first = true
+    on_open = lambda do |socket|
+      next socket.close unless is_first
+
+      is_first = false
+      go.pop
+    end
+    run_scheduler do |scheduler|
+      serving(scheduler, on_open: on_open) do |server, connect|
+        slow = connect.call
+        slow.puts("a")
+        assert eventually { go.num_waiting == 1 }
+        assert_nil connect.call.gets, "it is accepted meanwhile, and closed"
+        go << true
+        assert_equal "A\n", slow.gets
+        assert_equal 1, server.connections
+      end
+    end
+  end
+
+  def test_a_client_that_has_gone_is_not_asked_for_further_requests
+    [{}, { linger: 0 }].each do |options|
+      calls = 0
+      run_scheduler do |scheduler|
+        serving(scheduler, ->(socket) { calls += 1; socket.gets; true }, **options) do |server, connect|
+          client = connect.call
+          client.puts("a")
+          assert eventually { calls == 1 }
+          client.close
+          assert eventually { server.connections.zero? }
+        end
+      end
+      assert_operator calls, :<, 1_000
+    end
+  end
+
   def test_a_handshake_that_takes_too_long_ends_its_connection
     run_scheduler do |scheduler|
       serving(scheduler, handshake: ->(socket) { socket.gets && socket }, handshake_timeout: 0.02) do |server, connect|

@@ -181,6 +181,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("forget_child", method!(child::forget_child, 1))?;
     class.define_method("begin_watcher", method!(watching::begin_watcher, 6))?;
     class.define_method("linger", method!(watching::linger, 2))?;
+    class.define_method("hung_up?", method!(watching::hung_up, 1))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;

@@ -127,6 +127,10 @@ module Reactor
     # @api private
     def recover_servers(block, io) = @servers&.each_key { |server| server.recover(block, io) }
 
+    # @return [Boolean] whether a server's watchers of connections have this block
+    # @api private
+    def serves?(block) = !@servers.nil? && @servers.each_key.any? { |server| server.serves?(block) }
+
     # The hook that Ruby calls at the end of the thread, at the end of the program (before at_exit) and in Fiber.set_scheduler. It
     # cancels the fibers if the thread is being killed or the program is exiting; otherwise it runs them to completion.
     #

@@ -67,11 +67,14 @@ module Reactor
     #
     # @api private
     def call(events, io)
-      return finish(:closed) if io.to_io.closed?
+      is_closed = io.to_io.closed?
+      return finish(:closed) if is_closed && !of_server?
 
-      @ended = events ? :ready : :timeout
+      @ended = if is_closed then :closed
+               else events ? :ready : :timeout
+               end
       @storage = nil
-      @block.call(events, io)
+      @block.call(is_closed ? nil : events, io)
     ensure
       @block = nil
     end
@@ -83,6 +86,10 @@ module Reactor
     # @return [Boolean] whether its block is this same Proc object
     # @api private
     def runs?(block) = @block.equal?(block)
+
+    # @return [Boolean] whether it watches a connection of a {Server}, which has to know of its end
+    # @api private
+    def of_server? = @scheduler.serves?(@block)
 
     private
 

@@ -79,6 +79,29 @@ impl Scheduler {
         result.map(|()| found)
     }
 
+    /// Ends watchers whose IO object is being closed. Those of a server are made due instead: their fibers tell it.
+    pub fn close_watchers(&self, tokens: Vec<Token>) -> Result<(), Error> {
+        let mut result = Ok(());
+        for token in tokens {
+            let object = self.state().watcher(token);
+            let Some(object) = object.map(Object::value) else {
+                continue;
+            };
+            let closed = match call_method(object, "of_server?", &[]) {
+                Ok(is_of_server) if is_of_server.to_bool() => {
+                    self.state_mut().close_watcher(token);
+                    Ok(())
+                }
+                asked => {
+                    self.state_mut().end_watcher(token);
+                    asked.and_then(|_| end_object(object, "closed"))
+                }
+            };
+            result = result.and(closed);
+        }
+        result
+    }
+
     /// Ends every watcher.
     pub fn cancel_watchers(&self) -> Result<(), Error> {
         let mut place = 0;

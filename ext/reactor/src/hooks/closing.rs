@@ -65,7 +65,7 @@ fn may_close_by_fiber(scheduler: Value) -> bool {
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for
 /// the IO object, or for the object that writes for it, but not in fibers that wait for another object on the same
 /// descriptor. The time this takes grows with the number of waits for the descriptor, not with the number of other
-/// fibers. Watchers of this object end without starting a fiber.
+/// fibers. Watchers of this object end without starting a fiber, but those of a server, which counts its connections.
 ///
 /// Returns nil if no fiber waits for the object, and :interrupted if the waiting fibers were interrupted. :in_use means
 /// that a pool worker is using the descriptor for another thread's fiber. The descriptor must not be closed meanwhile,
@@ -114,11 +114,9 @@ fn prepare_close_of(
     let Some((descriptor, io_number)) = IoInfo::polled_of(io) else {
         return Ok(None); // closed, or never seen by a scheduler
     };
-    let mut watchers = this.state().watchers_of(descriptor, io_number).into_iter();
-    let has_ended_watchers = this.end_watchers("closed", |state| {
-        watchers.find_map(|token| state.end_watcher(token))
-    })?;
-    if has_ended_watchers {
+    let watchers = this.state().watchers_of(descriptor, io_number);
+    if !watchers.is_empty() {
+        this.close_watchers(watchers)?;
         this.wake_thread();
     }
     let users = this.state().users_of(descriptor, io_number);

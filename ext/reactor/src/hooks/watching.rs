@@ -101,6 +101,13 @@ pub fn linger(
     linger_on(&scope, &io, limit)
 }
 
+/// `hung_up?(io)`: whether the kernel has reported that the other end sends no more, or a hang-up. There may be bytes to read.
+pub fn hung_up(this: Obj<Scheduler>, io: Value) -> Result<bool, Error> {
+    let io = IoInfo::new(io)?;
+    let known = this.state().cached_readiness(io.polled(), io.owner_id);
+    Ok(known.is_some_and(|known| known.hung_up))
+}
+
 /// `watched(number)`: the IO object that the watcher with this number watches; nil if the watcher has ended. Any thread
 /// that holds the GVL may call it.
 pub fn watched(_: &Ruby, this: Obj<Scheduler>, number: u64) -> Option<Value> {

@@ -183,6 +183,16 @@ impl State {
         Some(record.object)
     }
 
+    /// Makes a watcher due whose IO object is being closed, unless it is due already.
+    pub fn close_watcher(&mut self, token: Token) {
+        let record = self.watchers.records().get(token).copied();
+        let waits = |record: &WatcherRecord| matches!(record.progress, WatcherProgress::Waiting(_));
+        if let Some(record) = record.filter(waits) {
+            self.end_registrations(token, &record);
+            self.make_due(token, Some(record.interest));
+        }
+    }
+
     /// Records a watcher event, if a trace is on.
     fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
         if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.records().get(token)) {
@@ -242,6 +252,14 @@ impl State {
     /// The IO object that a watcher watches; `None` if it has ended.
     pub fn watched(&self, token: Token) -> Option<ObjectRef> {
         self.watchers.records().get(token).map(|record| record.io)
+    }
+
+    /// The watcher with this token, unless it has ended.
+    pub fn watcher(&self, token: Token) -> Option<ObjectRef> {
+        self.watchers
+            .records()
+            .get(token)
+            .map(|record| record.object)
     }
 
     /// Every watcher.

@@ -82,6 +82,18 @@ fn readiness_makes_a_watcher_due_once() {
 }
 
 #[test]
+fn a_watcher_whose_io_is_closed_is_due_once() {
+    let (mut state, script) = open();
+    let token = watch(&mut state, new(1, 5));
+    state.close_watcher(token);
+    state.close_watcher(token);
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!([object(1)][..], turns(&mut state));
+    assert!(state.is_drained());
+}
+
+#[test]
 fn watchers_and_fibers_take_their_turns_in_the_order_of_their_events() {
     let (mut state, script) = open();
     let slot = scheduled(&mut state, 1);
