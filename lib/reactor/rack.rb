@@ -104,7 +104,7 @@ module Reactor
       listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit this option
       server = nil # set before the first connection opens
       open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
-      server = Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
+      server = Server.new(listener, limit: most_connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
                                     handshake_timeout: @tls && @limits.header_timeout, &:answer)
       server.start
     end
@@ -126,6 +126,11 @@ module Reactor
       Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger).run(&begun)
     end
 
+    # Opens the files of the loggers again, after they have been renamed.
+    #
+    # @api private
+    def reopen_logs = [@logger, @access_log].each { |log| log.reopen if log.respond_to?(:reopen) }
+
     # @api private
     def tls? = !@tls.nil?
 
@@ -140,31 +145,13 @@ module Reactor
     # @api private
     def admit? = @admission.nil? || @admission.admit?
 
-    # Answers one request.
+    # Answers one request. What is left of its body is read after the response's body has been closed.
     #
     # @return [Boolean, :detached] whether to keep the connection
     # @api private
     def respond(connection, env)
-      began_at = Clock.now if @access_log
-      response = Response.new(self, connection, env)
       input = env["rack.input"]
-      offer(env, response)
-      status, headers, body = @app.call(env)
-      return :detached if env.key?("rack.hijack_io")
-
-      connection.finish(input, response.write(status, headers, body, input))
-    rescue Refused, Gone => error
-      raise unless response.began && Refused === error
-
-      connection.abort
-    rescue SignalException, Cancelled
-      raise
-    rescue Exception => error # rubocop:disable Lint/RescueException -- one request must not end the others
-      failed(error, connection, response, env, input)
-    ensure
-      afterwards(env) { body.close } if body.respond_to?(:close)
-      env["rack.response_finished"]&.reverse_each { |call| afterwards(env) { call.call(env, status, headers, error) } }
-      afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
+      connection.finish(input, call(connection, env, input))
     end
 
     # @param env [Hash, nil] environment of the request; nil: the error ended a fiber
@@ -195,12 +182,42 @@ module Reactor
 
     private
 
+    # @return [Boolean, :detached] whether to keep the connection
+    def call(connection, env, input)
+      began_at = Clock.now if @access_log
+      response = Response.new(self, connection, env)
+      offer(env, response)
+      status, headers, body = @app.call(env)
+      return :detached if env.key?("rack.hijack_io")
+
+      response.write(status, headers, body, input)
+    rescue Refused, Gone => error
+      raise unless response.began && Refused === error
+
+      connection.abort
+    rescue SignalException, Cancelled
+      raise
+    rescue Exception => error # rubocop:disable Lint/RescueException -- one request must not end the others
+      failed(error, connection, response, env, input)
+    ensure
+      afterwards(env) { body.close } if body.respond_to?(:close)
+      env["rack.response_finished"]&.reverse_each { |call| afterwards(env) { call.call(env, status, headers, error) } }
+      afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
+    end
+
     def checked(limits)
       limits.each do |name, value|
         raise ArgumentError, "unknown keyword: :#{name}#{" (#run takes it)" if RUNS.include?(name)}" unless DEFAULTS.key?(name)
         raise TypeError, "#{name} must be a number, not #{value.class}" unless Numeric === value
         raise ArgumentError, "#{name} must be positive" unless value.positive?
       end
+    end
+
+    # Open files are left for the application.
+    def most_connections
+      return @limits.connections unless Process.respond_to?(:getrlimit)
+
+      [@limits.connections, [Process.getrlimit(:NOFILE).first * 3 / 4, 1].max].min
     end
 
     def handshake(socket)
@@ -216,15 +233,14 @@ module Reactor
       env["rack.response_finished"] = []
     end
 
-    # Handles an exception of the application. It is not reported if the client went away while the application was writing the
-    # response.
+    # Handles an exception of the application. It is not reported if the client went away while something was written to it.
     def failed(error, connection, response, env, input)
-      is_clients = response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && connection.lost?
+      is_clients = [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && (response.began ? connection.lost? : connection.write_failed?)
       report(error, env) unless is_clients
       return :detached if env.key?("rack.hijack_io")
-      return connection.abort if response.began
+      return connection.abort if response.began || is_clients
 
-      connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input))
+      response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input)
     end
 
     # Runs a callback that follows the response.

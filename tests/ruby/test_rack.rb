@@ -555,18 +555,134 @@ class TestRack < ReactorTest
       taken << env["rack.hijack"].call
       [-1, {}, []]
     end
-    serve(app, lint: false) do |port, server|
-      %w[/full /partial].each do |path|
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    [nil, context].product(%w[/full /partial]) do |tls, path|
+      serve(app, lint: false, tls: tls) do |port, server|
         socket = TCPSocket.new("127.0.0.1", port)
-        socket.write("#{get(path)}read ahead")
+        client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap { |ssl| ssl.sync_close = true; ssl.connect } : socket
+        client.write("#{get(path)}read ahead")
         io = taken.pop
         assert_equal "read ahead", io.readpartial(100)
         assert eventually { server.connections.zero? }
         io.write("raw\n")
         io.close
-        assert_match(path == "/full" ? /\Araw\n\z/ : %r{\AHTTP/1.1 200 OK\r\n.*\r\n\r\nraw\n\z}m, socket.read)
+        assert_match(path == "/full" ? /\Araw\n\z/ : %r{\AHTTP/1.1 200 OK\r\n.*\r\n\r\nraw\n\z}m, client.read)
+        client.close
+      end
+    end
+  end
+
+  # The kernel resets a connection that is closed before its client's bytes have been read.
+  def test_an_end_that_the_client_does_not_expect_cuts_no_response
+    large = "x" * 2_000_000
+    app = lambda do |env|
+      next [200, { "connection" => "close", "content-length" => large.bytesize.to_s }, [large]] if env["PATH_INFO"] == "/close"
+
+      [200, {}, ->(stream) { stream.write(large); stream.close }]
+    end
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    [nil, context].each do |tls|
+      serve(app, tls: tls) do |port|
+        %w[/close /call].each do |path|
+          socket = TCPSocket.new("127.0.0.1", port)
+          client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect) : socket
+          client.write(get(path))
+          answer = client.readpartial(10)
+          client.write(get(path)) # as it cannot know yet that the connection ends
+          answer << client.read
+          assert_operator answer.bytesize, :>, large.bytesize, [path, tls]
+          socket.close
+        end
+      end
+    end
+  end
+
+  def test_a_body_is_closed_before_the_rest_of_its_request_is_awaited
+    closed = Queue.new
+    body = Class.new do
+      define_method(:each) { |&block| block.call("no") }
+      define_method(:close) { closed << true }
+    end
+    serve(->(_) { [401, {}, body.new] }) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write("POST / HTTP/1.1\r\n#{HOST}Content-Length: 60000\r\n\r\n1234")
+      assert closed.pop
+      assert_match(%r{\AHTTP/1.1 401 }, socket.gets)
+      socket.write("5" * 59_996 << get) # the connection is kept
+      line = socket.gets
+      line = socket.gets until line.nil? || line.start_with?("HTTP/1.1")
+      assert_match(%r{\AHTTP/1.1 401 }, line)
+      socket.close
+    end
+  end
+
+  def test_a_body_that_is_an_io_without_a_path
+    serve(->(_) { [200, {}, IO.popen(%w[echo hello])] }, lint: false) { |port| assert_equal "hello\n", Net::HTTP.get("127.0.0.1", "/", port) }
+  end
+
+  def test_a_client_that_leaves_before_a_provisional_response_is_no_error_of_the_application
+    finished = Queue.new
+    gone = Queue.new
+    app = lambda do |env|
+      env["rack.response_finished"] << ->(*, error) { finished << error.class }
+      gone.pop
+      env["PATH_INFO"] == "/hints" ? loop { env["rack.early_hints"].call("link" => "</a>") || sleep(0) } : env["rack.input"].read
+      ok
+    end
+    words = serve(app, lint: false) do |port|
+      ["/expect HTTP/1.1\r\nExpect: 100-continue", "/hints HTTP/1.1"].each do |head|
+        socket = TCPSocket.new("127.0.0.1", port)
+        socket.write("POST #{head}\r\n#{HOST}Content-Length: 5\r\n\r\n")
+        assert eventually { gone.num_waiting == 1 }
+        socket.setsockopt(Socket::Option.linger(true, 0)) # its close resets the connection
+        socket.close
+        gone << true
+        assert_includes [Errno::EPIPE, Errno::ECONNRESET], finished.pop
+      end
+    end
+    assert_equal "", words
+  end
+
+  # Request => status, whether the connection is kept, the response's body.
+  DETAILS = {
+    "GET http://a/ HTTP/1.1\r\n\r\n" => [400, false], # RFC 9112, 3.2
+    "GET / HTTP/1.2\r\n#{HOST}\r\n" => [200, true], # RFC 9110, 2.5
+    "GET / HTTP/2.0\r\n#{HOST}\r\n" => [505, false],
+    "GET / HTTP/1.1\r\n#{HOST}Connection: x-close\r\n\r\n" => [200, true],
+    "GET / HTTP/1.1\r\n#{HOST}Connection: x, Close\r\n\r\n" => [200, false],
+    "GET / HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n" => [200, false], # RFC 9112, 9.3
+    "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 0000000000000000002\r\n\r\nhi" => [200, true, "hi"],
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n000000002\r\nhi\r\n0\r\n\r\n" => [200, true, "hi"], # RFC 9112, 7.1
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n2;#{'e' * 3000}\r\nhi\r\n0\r\n\r\n" => [200, true, "hi"],
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n#{"1;#{'e' * 3000}\r\nx\r\n" * 11}0\r\n\r\n" => [413, false],
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\nX: \x01\r\n\r\n" => [400, false],
+    "GET /array HTTP/1.1\r\n#{HOST}\r\n" => [200, false],
+    "GET /latin1 HTTP/1.1\r\n#{HOST}\r\n" => [200, true],
+    "GET /control HTTP/1.1\r\n#{HOST}\r\n" => [500, true, "Internal Server Error\n"]
+  }.freeze
+  HEADERS = { "/array" => { "connection" => ["close"] }, "/latin1" => { "x-name" => "caf\xE9" }, "/control" => { "x-name" => "a\x01" } }.freeze
+
+  def test_details_of_the_protocol
+    app = lambda do |env|
+      body = env["rack.input"].read
+      [200, { "content-length" => body.bytesize.to_s, **HEADERS.fetch(env["PATH_INFO"], {}) }, [body]]
+    end
+    serve(app, lint: false, on_error: ->(*) {}) do |port|
+      DETAILS.each do |request, (status, is_kept, body)|
+        socket = TCPSocket.new("127.0.0.1", port)
+        socket.write(request)
+        head, got = answer(socket)
+        assert_equal [status, body.to_s], [head[/ (\d+) /, 1].to_i, got], request
+        socket.write(get("/array")) if is_kept
+        assert_equal is_kept, !socket.read.empty?, request
         socket.close
       end
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write("POST / HTTP/1.1\r\n#{HOST}#{"Expect: 100-continue\r\n" * 2}Content-Length: 2\r\n\r\n")
+      assert_equal ["HTTP/1.1 100 Continue\r\n", "\r\n"], Array.new(2) { socket.gets }
+      socket.write("hi")
+      assert_equal "hi", answer(socket).last
+      socket.close
     end
   end
 

@@ -32,7 +32,7 @@ module Reactor
         @left = @limits.requests
         @address = address_of(io.to_io)
         @buffer = String.new # bytes received and not yet used
-        @lost = false
+        @lost = @is_ending = false
         io.to_io.timeout = @limits.write_timeout
       end
 
@@ -48,7 +48,7 @@ module Reactor
           @left -= 1
           kept = @rack.admit? ? @rack.respond(self, env) : refuse_for_overload(env["rack.input"])
           return kept if kept == :detached
-          return more_may_come? ? farewell : false unless kept
+          return more_may_come? || Response.client_keeps?(env) ? farewell : false unless kept
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
       rescue Refused => error
@@ -67,9 +67,27 @@ module Reactor
 
       # Hands the socket to the application, along with the bytes that the client has sent after its request.
       def hijack
-        @io.to_io.timeout = nil
-        @io.ungetc(@buffer) unless @buffer.empty?
+        give_back(@io)
         @io
+      end
+
+      # Lends the connection to a streaming body, which may close what it is given. The connection stays open, because the kernel
+      # would reset one that is closed before its client's bytes have been read, and the client would lose the end of the stream.
+      #
+      # @param protocol [Boolean] whether the stream is for another protocol: then it is as {#hijack} returns it
+      # @yieldparam stream [IO, OpenSSL::SSL::SSLSocket]
+      def lend(protocol:)
+        if IO === @io
+          stream = @io.dup
+          stream.timeout = @limits.write_timeout
+        else
+          stream = @io
+          stream.sync_close = false
+        end
+        give_back(stream) if protocol
+        yield stream
+      ensure
+        stream.close if IO === stream
       end
 
       # Ends a request: reads the part of the body that the application has not read.
@@ -77,13 +95,16 @@ module Reactor
       # @param kept [Boolean, :detached]
       # @return [Boolean, :detached] whether to keep the connection
       def finish(input, kept)
-        return kept if kept == :detached
+        return kept if kept == :detached || to_io.closed?
 
         @expires = Clock.now + FAREWELL
         input.finish ? kept : farewell
       rescue Gone, Refused
         farewell
       end
+
+      # @return [Boolean] whether a write has failed because the client has gone or does not read
+      def write_failed? = @lost
 
       # @return [Boolean] whether the client has gone or does not read, so that a failed write is not the application's fault
       def lost?
@@ -101,17 +122,18 @@ module Reactor
         false
       end
 
-      # Shuts down the sending half, then waits for the client to close the connection.
+      # Shuts down the sending half, then waits for the client to close the connection. Once.
       #
       # @return [false]
       def farewell
-        to_io.close_write if IO === @io
-        @expires = Clock.now + FAREWELL
-        while more
-          @buffer.clear
-        end
+        return false if @is_ending
+
+        @is_ending = true
+        end_sending
+        ends_at = Clock.now + FAREWELL
+        to_io.readpartial(READ * 4) while (left = ends_at - Clock.now).positive? && to_io.wait_readable(left)
         false
-      rescue Refused, SystemCallError, IOError
+      rescue SystemCallError, IOError
         false
       end
 
@@ -124,14 +146,14 @@ module Reactor
       end
 
       # @return [String] a line of a chunked body, without its line end
-      def body_line(most = 256)
+      def body_line(most = READ)
         until (at = @buffer.index("\r\n"))
           raise Refused, 400 if @buffer.bytesize > most
 
           more
         end
         line = take(at + 2).chomp("\r\n")
-        raise Refused, 400 if at > most || line.match?(/[\r\n\0]/)
+        raise Refused, 400 if at > most || line.match?(CONTROLS)
 
         line
       end
@@ -155,7 +177,7 @@ module Reactor
         @expires = nil
         env["rack.input"] = input(env)
         upgrade = env["HTTP_UPGRADE"]
-        env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/\bupgrade\b/i)
+        env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/(?:\A|,)[ \t]*upgrade[ \t]*(?:,|\z)/i)
         env
       end
 
@@ -183,7 +205,7 @@ module Reactor
         raise Refused, 413 if length && length > @limits.body_size
 
         expect = env["HTTP_EXPECT"]
-        raise Refused, 417 unless expect.nil? || expect.casecmp?("100-continue")
+        raise Refused, 417 unless expect.nil? || expect.split(",").all? { |one| one.strip.casecmp?("100-continue") }
 
         Input.new(self, length, !expect.nil? && env["SERVER_PROTOCOL"] != "HTTP/1.0")
       end
@@ -195,6 +217,22 @@ module Reactor
         nil
       rescue IO::TimeoutError
         raise Refused, 408
+      end
+
+      # Puts back what has been read ahead, and lifts the limit.
+      def give_back(io)
+        io.to_io.timeout = nil
+        @buffer.define_singleton_method(:chr) { self } # OpenSSL puts back what this returns: of a String, one character
+        io.ungetc(@buffer) unless @buffer.empty?
+      end
+
+      def end_sending
+        unless IO === @io
+          @io.sync_close = false
+          @io.close # tells a TLS client
+          @io.sync_close = true
+        end
+        to_io.close_write
       end
 
       # Whether the client may be sending more than the requests answered so far.

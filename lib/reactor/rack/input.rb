@@ -19,6 +19,7 @@ module Reactor
         @chunked = length.nil?
         @left = length || 0 # unread bytes of the body, or of the current chunk
         @received = 0 # size of all chunks so far
+        @overhead = 0 # size of all chunk extensions so far
         @expects = expects
         @ended = length&.zero?
         @lines = nil # bytes that #gets has read ahead, starting at @at
@@ -144,7 +145,12 @@ module Reactor
 
       def next_chunk
         continue
-        digits = @connection.body_line[/\A(\h{1,8})[ \t]*(?:;.*)?\z/, 1] or raise Refused, 400
+        digits, extension = @connection.body_line.match(/\A0*(\h{1,8})[ \t]*(;.*)?\z/)&.captures
+        raise Refused, 400 unless digits
+
+        @overhead += extension.bytesize if extension
+        raise Refused, 413 if @overhead > @connection.limits.header_size
+
         @left = digits.hex
         @received += @left
         raise Refused, 413 if @received > @connection.limits.body_size

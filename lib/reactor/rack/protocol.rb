@@ -21,6 +21,10 @@ module Reactor
     }.freeze
     private_constant :REASONS
 
+    # The control characters that no header, trailer or chunk extension may contain: all but the tab.
+    CONTROLS = /[\x00-\x08\n-\x1f\x7f]/n
+    private_constant :CONTROLS
+
     # The most bytes read at once.
     READ = 4096
     private_constant :READ

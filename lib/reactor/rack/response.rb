@@ -8,8 +8,8 @@ module Reactor
     class Response
       # Bytes to collect before writing.
       COLLECTED = 65_536
-      CLOSE = /\bclose\b/i
-      KEEP_ALIVE = /\bkeep-alive\b/i
+      CLOSE = /(?:\A|,)[ \t]*close[ \t]*(?:,|\z)/i
+      KEEP_ALIVE = /(?:\A|,)[ \t]*keep-alive[ \t]*(?:,|\z)/i
       TOKEN = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/
       # Headers that describe the connection or the body. A 103 does not have these headers.
       FINAL = %w[connection content-length transfer-encoding].freeze
@@ -24,13 +24,18 @@ module Reactor
       # @return [Integer]
       attr_reader :status
 
+      # @return [Boolean] whether the client wants to send further requests
+      def self.client_keeps?(env)
+        wish = env["HTTP_CONNECTION"]
+        !(wish && CLOSE.match?(wish)) && (env["SERVER_PROTOCOL"] != "HTTP/1.0" || KEEP_ALIVE.match?(wish))
+      end
+
       def initialize(rack, connection, env)
         @rack = rack
         @connection = connection
         @is_old = env["SERVER_PROTOCOL"] == "HTTP/1.0"
         @is_head = env["REQUEST_METHOD"] == "HEAD"
-        wish = env["HTTP_CONNECTION"]
-        @keeps = @is_old ? KEEP_ALIVE.match?(wish) : !(wish && CLOSE.match?(wish))
+        @keeps = Response.client_keeps?(env)
         @may_upgrade = env.key?("rack.protocol") && !@is_old
         @began = false
       end
@@ -55,7 +60,8 @@ module Reactor
 
         body = array_in(body)
         @length ||= body.sum(&:bytesize) if Array === body && @encoding.nil?
-        return file(head, body) if @encoding.nil? && body.respond_to?(:to_path) && File.file?(body.to_path)
+        path = body.to_path if @encoding.nil? && body.respond_to?(:to_path)
+        return file(head, path) if path && File.file?(path) # a pipe has no path
 
         parts(head, body)
         @keeps
@@ -71,7 +77,7 @@ module Reactor
 
       # Sends a 103 ahead of the response.
       def early_hints(headers)
-        head = +"HTTP/1.1 103 Early Hints\r\n"
+        head = "HTTP/1.1 103 Early Hints\r\n".b
         headers.each { |name, value| lines(head, name.to_s, value) unless FINAL.include?(name.to_s.downcase) }
         @connection.write(head << "\r\n") unless @began || @is_old
         nil
@@ -80,7 +86,7 @@ module Reactor
       private
 
       def head(headers)
-        head = +"HTTP/1.1 #{@status} #{REASONS[@status]}\r\n"
+        head = "HTTP/1.1 #{@status} #{REASONS[@status]}\r\n".b
         is_dated = false
         headers.each do |name, value|
           name = name.to_s.downcase
@@ -100,7 +106,7 @@ module Reactor
 
       def keep_or_close(value)
         @has_connection = true
-        @keeps &&= !CLOSE.match?(value)
+        @keeps &&= Array(value).none? { |one| CLOSE.match?(one.to_s) }
       end
 
       def length(value)
@@ -125,7 +131,8 @@ module Reactor
       end
 
       def line(head, name, value)
-        raise ArgumentError, "invalid value of header #{name}: #{value.inspect}" if value.match?(/[\r\n\0]/)
+        value = value.b unless value.ascii_only? # any bytes may follow
+        raise ArgumentError, "invalid value of header #{name}: #{value.inspect}" if value.match?(CONTROLS)
 
         head << name << ": " << value << "\r\n"
       end
@@ -165,7 +172,7 @@ module Reactor
         is_chunked = @length.nil? && @encoding.nil? && !@is_old
         head << "transfer-encoding: chunked\r\n" if is_chunked
         @keeps &&= is_chunked || !@encoding.nil? || !@length.nil?
-        out = framed(head).force_encoding(Encoding::BINARY)
+        out = framed(head)
         parts.each do |part|
           next if part.empty?
 
@@ -185,8 +192,8 @@ module Reactor
         raise ArgumentError, "the body is shorter than its content-length" if @length && @bytes < @length
       end
 
-      def file(head, body)
-        File.open(body.to_path, "rb") do |file|
+      def file(head, path)
+        File.open(path, "rb") do |file|
           @length ||= file.size
           put(framed(head))
           @bytes = IO.copy_stream(file, @connection.io, @length)
@@ -196,13 +203,13 @@ module Reactor
         @keeps
       end
 
-      # Writes a body that is called with the connection. The connection closes afterwards.
+      # Writes a body that is called with a stream. The connection closes afterwards.
       def stream(head, body)
         raise TypeError, "a body must respond to each or call, and #{body.class} does not" unless body.respond_to?(:call)
 
         @keeps = false
         put(framed(head))
-        body.call(@status == 101 ? @connection.hijack : @connection.io)
+        @connection.lend(protocol: @status == 101) { |stream| body.call(stream) }
         false
       end
 

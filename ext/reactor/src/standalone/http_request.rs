@@ -25,9 +25,16 @@ const WRONG_VERSION: Refusal = 505;
 /// Transfer-Encoding.
 pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Error> {
     let bytes = convert::bytes(bytes);
+    match as_http_1_1(&bytes) {
+        Some(bytes) => parse_bytes(ruby, &bytes, env),
+        None => parse_bytes(ruby, &bytes, env),
+    }
+}
+
+fn parse_bytes(ruby: &Ruby, bytes: &[u8], env: RHash) -> Result<i64, Error> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut request = Request::new(&mut headers);
-    let length = match request.parse(&bytes) {
+    let length = match request.parse(bytes) {
         Ok(Status::Complete(length)) => length,
         Ok(Status::Partial) => return Ok(0),
         Err(ParseError::Version) => return Ok(-WRONG_VERSION),
@@ -41,6 +48,21 @@ pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Err
         }
         Err(status) => Ok(-status),
     }
+}
+
+/// The bytes as those of a request of HTTP/1.1 if their version is a later HTTP/1 (RFC 9110, 2.5), which the parser does not
+/// know.
+#[inline]
+fn as_http_1_1(bytes: &[u8]) -> Option<Vec<u8>> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let (minor, before) = line.split_last()?;
+    if !before.ends_with(b" HTTP/1.") || !(b'2'..=b'9').contains(minor) {
+        return None;
+    }
+    let mut bytes = bytes.to_vec();
+    bytes[before.len()] = b'1';
+    Some(bytes)
 }
 
 /// A head that has passed the checks.
@@ -63,10 +85,10 @@ impl<'a> Head<'a> {
         check_body(headers, minor)?;
         let (authority, rest) = split_target(method, target)?;
         let host = match (authority, only(headers, "host")?) {
+            (_, None) if minor > 0 => return Err(BAD_REQUEST),
             (Some(authority), _) => Some(authority),
             (None, Some(host)) => Some(std::str::from_utf8(host).map_err(|_| BAD_REQUEST)?),
-            (None, None) if minor == 0 => None,
-            (None, None) => return Err(BAD_REQUEST),
+            (None, None) => None,
         };
         if !host.is_none_or(is_authority) {
             return Err(BAD_REQUEST);
@@ -117,8 +139,10 @@ impl<'a> Head<'a> {
 fn check_body(headers: &[Header], minor: u8) -> Result<(), Refusal> {
     let length = only(headers, "content-length")?;
     let encoding = only(headers, "transfer-encoding")?;
-    let is_number =
-        |text: &[u8]| (1..=18).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    let is_number = |text: &[u8]| {
+        let zeros = text.iter().take_while(|byte| **byte == b'0').count();
+        !text.is_empty() && text.len() - zeros <= 18 && text.iter().all(u8::is_ascii_digit)
+    };
     match (length, encoding) {
         (Some(_), Some(_)) => Err(BAD_REQUEST),
         (Some(length), None) if !is_number(length) => Err(BAD_REQUEST),
