@@ -92,6 +92,112 @@ class TestRackup < ReactorTest
     assert_includes [[:value, ""], [:raised, Errno::ECONNRESET]], outcome { @busy.read }
   end
 
+  # A successor may bind the path while the server still answers.
+  def test_the_end_leaves_the_socket_of_a_successor
+    [[], %w[Workers=2]].each do |options|
+      Dir.mktmpdir do |folder|
+        path = File.join(folder, "s")
+        ask = lambda do |target|
+          UNIXSocket.open(path) { |socket| socket.write("GET #{target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") && socket.read.lines.last }
+        end
+        Dir.mktmpdir do |gate|
+          File.mkfifo(go = File.join(gate, "go"))
+          config = "run ->(env) { env['PATH_INFO'] == '/slow' && (File.write('#{gate}/begun', ''); File.read('#{go}')); [200, {}, [Process.pid.to_s]] }"
+          first = unix(path, *options, config: config)
+          slow = Thread.new { ask.call("/slow") }
+          assert eventually { File.exist?("#{gate}/begun") }
+          Process.kill(:TERM, first.pid)
+          assert eventually { !File.exist?(path) }
+          second = unix(path, *options, config: config)
+          File.write(go, "")
+          assert_match(/\A\d+\z/, slow.value)
+          assert_equal 0, ended(first)
+          assert_match(/\A\d+\z/, ask.call("/"))
+          Process.kill(:TERM, second.pid)
+          assert_equal 0, ended(second)
+          refute_path_exists path
+        ensure
+          [first, second].compact.each { |server| kill(server.pid) if @running.delete(server.pid) }
+        end
+      end
+    end
+  end
+
+  # A server on a UNIX socket, once it listens there.
+  def unix(path, *options, config:)
+    file = "#{path}.ru"
+    File.write(file, config)
+    io = IO.popen([{ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", 'require "rackup"; Rackup::Server.start', "--", "-s", "reactor", "-o",
+                   "unix:#{path}", "-E", "none", *options.flat_map { |option| ["-O", option] }, file], err: %i[child out])
+    assert_match(/serves unix/, Timeout.timeout(TEST_TIMEOUT) { io.gets })
+    (@running ||= {})[io.pid] = true
+    track(io)
+  end
+
+  def ended(io) = reap(io.pid, TEST_TIMEOUT).exitstatus.tap { @running.delete(io.pid) }
+
+  # HUP and QUIT stop a server without workers as TERM does; USR1 opens its logs again.
+  def test_signals_without_workers
+    %i[HUP QUIT].each do |signal|
+      ended = rackup(signal: nil) do |port, pid|
+        slow = track(TCPSocket.new("127.0.0.1", port))
+        slow.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        Process.kill(:USR1, pid)
+        Process.kill(signal, pid)
+        assert_match(/\AHTTP.1.1 200 OK.*\r\n\r\n\d+\z/m, slow.read)
+      end
+      assert_equal [0, ""], ended, signal
+    end
+    Dir.mktmpdir do |folder|
+      out = child_says(<<~RUBY, folder, gems: true)
+        require "logger"
+        require "reactor/rack"
+        log = File.join(ARGV.first, "log")
+        logger = Logger.new(log, progname: "access")
+        Reactor::Rack.new(->(_) { [200, {}, ["ok"]] }, access_log: logger).run(host: "127.0.0.1", port: 0) do |service|
+          Thread.new do
+            ask = -> { TCPSocket.open("127.0.0.1", service.url[/\\d+$/]) { |socket| socket.write("GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n") && socket.read } }
+            ask.call
+            File.rename(log, log + ".1")
+            Process.kill(:USR1, Process.pid)
+            ask.call && Thread.pass until File.exist?(log)
+            service.stop
+          end
+        end
+        p File.exist?(log), File.read(log + ".1").include?("GET / HTTP/1.1")
+      RUBY
+      assert_equal "true\ntrue\n", out
+    end
+  end
+
+  # rackup removes its PID file in such a handler.
+  def test_a_worker_that_ends_runs_no_exit_handler_of_its_parent
+    Dir.mktmpdir do |folder|
+      config = "at_exit { File.write('#{folder}/ran', \"\#{Process.pid}\\n\", mode: 'a') }\n#{CONFIG}"
+      server = nil
+      status, = rackup("Workers=2", config: config) do |port, pid|
+        server = pid
+        before = Array.new(20) { get(port) }.uniq
+        Process.kill(:HUP, pid)
+        assert eventually { (before & Array.new(20) { get(port) }.uniq).empty? }
+      end
+      assert_equal [0, "#{server}\n"], [status, File.read("#{folder}/ran")]
+    end
+  end
+
+  def test_workers_that_cannot_start_end_the_service
+    child = run_child(<<~RUBY, gems: true)
+      require "logger"
+      require "reactor/rack"
+      at_exit { puts "at the end" }
+      rack = Reactor::Rack.new(->(_) {}, logger: Logger.new(IO::NULL))
+      rack.define_singleton_method(:serve) { |_| exit!(3) }
+      rack.run(host: "127.0.0.1", port: 0, workers: 8)
+    RUBY
+    assert_equal [1, "at the end\n"], [child.status.exitstatus, child.out]
+    assert_includes child.err, "5 workers in a row ended before they served"
+  end
+
   # The request waits between two rows when the server's time is over.
   Transactions::LIBRARIES.each_key do |library|
     define_method("test_a_request_that_is_cut_off_rolls_back_its_transaction_of_#{library}") do
@@ -121,7 +227,8 @@ class TestRackup < ReactorTest
 
   def test_an_address_in_use_is_an_error_and_so_are_wrong_options
     taken = track(TCPServer.new("127.0.0.1", 0))
-    { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["HeaderSize=0"] => "must be positive" }.each do |options, word|
+    { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["Workers=1.5"] => "must be an integer or auto", ["workers=4"] => "did you mean Workers?",
+      ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive" }.each do |options, word|
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', **ARGV.to_h { |o| o.split('=').then { |k, v| [k.to_sym, v] } })",
                         *options, gems: true)
       refute_predicate child.status, :success?

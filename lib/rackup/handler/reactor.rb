@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "etc"
 require "rackup/handler"
 require "reactor/rack"
 
@@ -9,7 +10,9 @@ module Rackup
     module Reactor
       # The options that `-O NAME=VALUE` may set besides {valid_options}: all limits.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
-      private_constant :LIMITS
+      # The other options, and those of rackup and Rails that begin with a capital.
+      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
+      private_constant :LIMITS, :NAMES
 
       class << self
         # Serves the application until TERM or INT.
@@ -17,11 +20,12 @@ module Rackup
         # @param options rackup's options and {valid_options}
         # @yieldparam service [::Reactor::Rack::Service]
         # @return [nil]
-        # @raise [ArgumentError] the value of an option is not a number
+        # @raise [ArgumentError] an option is unknown, or its value is not a number
         def run(app, **options)
+          options.each_key { |option| check(option) }
           limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
-          workers = number(options, :Workers) || 0
+          workers = workers(options[:Workers])
           ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
             host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10
           ) do |service|
@@ -33,15 +37,32 @@ module Rackup
         # @return [Hash{String => String}] for `rackup -s reactor -h`
         def valid_options
           { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
-            "Workers=N" => "Processes that serve (default: 0, this one)", "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
+            "Workers=N" => "Processes that serve; auto: one per processor (default: 0, this one)",
+            "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
             "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
             "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
-            **LIMITS.to_h { |option, name| ["#{option}=N", "#{name.to_s.tr('_', ' ')} (default: #{::Reactor::Rack::DEFAULTS[name]})"] } }
+            **LIMITS.to_h { |option, name| ["#{option}=#{unit(name)}", "#{name.to_s.tr('_', ' ')} (default: #{::Reactor::Rack::DEFAULTS[name]})"] } }
         end
 
         private
 
         def default_host = ENV.fetch("RACK_ENV", "development") == "development" ? "localhost" : "0.0.0.0"
+
+        # Raises for a misspelt option. Those in lower case are rackup's.
+        def check(option)
+          return if NAMES.include?(option)
+
+          meant = NAMES.find { |name| name.to_s.casecmp?(option.to_s.delete("_")) }
+          raise ArgumentError, "unknown option #{option}#{", did you mean #{meant}?" if meant}" if meant || option.match?(/\A[A-Z]/)
+        end
+
+        def unit(name) = { timeout: "SECONDS", size: "BYTES" }.fetch(name.to_s[/[a-z]+\z/].to_sym, "N")
+
+        def workers(text)
+          return Etc.nprocessors if text == "auto"
+
+          Integer(text || 0, exception: false) || raise(ArgumentError, "Workers must be an integer or auto, not #{text.inspect}")
+        end
 
         def number(options, name)
           text = options[name] or return

@@ -33,14 +33,28 @@ module Reactor
       # @return [Array<Socket, UNIXServer>] for one worker
       def of(place) = @sockets[place % @sockets.size]
 
-      # Closes the sockets of the other workers.
+      # Removes the file of a UNIX socket, unless a successor has bound the path meanwhile. Call it before the last socket is closed:
+      # until then, no other file gets this one's number.
+      def unlink
+        return unless @file
+
+        now = File.lstat(@path)
+        File.unlink(@path) if [now.dev, now.ino] == @file
+      rescue Errno::ENOENT
+        nil # somebody else has removed it
+      ensure
+        @file = nil
+      end
+
+      # Closes the sockets of the other workers. The parent removes the file of a UNIX socket.
       def keep(place)
+        @file = nil
         (@sockets - [of(place)]).flatten.each(&:close)
       end
 
       def close
+        unlink
         @sockets.flatten.each(&:close)
-        File.unlink(@path) if @path && File.socket?(@path)
       end
 
       private
@@ -53,11 +67,14 @@ module Reactor
             File.unlink(@path) # nobody is listening there any more
           end
         end
-        [UNIXServer.new(@path)]
+        server = UNIXServer.new(@path)
+        @file = File.lstat(@path).then { |file| [file.dev, file.ino] }
+        [server]
       end
 
       def tcp(port)
         addresses = Addrinfo.getaddrinfo(@host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
+        @has_ipv4 = addresses.any?(&:ipv4?)
         shares = @places > 1 && Socket.const_defined?(:SO_REUSEPORT)
         bind(addresses, port, false).each(&:close) if shares # raises if another process uses the port, instead of sharing it
         first = bind(addresses, port, shares)
@@ -86,7 +103,7 @@ module Reactor
         socket = Socket.new(address.afamily, :STREAM)
         socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # on Windows, it would let two processes share a port
         socket.setsockopt(:SOCKET, :REUSEPORT, true) if shares
-        socket.ipv6only! if address.ipv6?
+        socket.ipv6only! if address.ipv6? && @has_ipv4 # else `::` serves both
         socket.bind(Addrinfo.tcp(address.ip_address, port))
         socket.listen(Socket::SOMAXCONN)
         listening = socket

@@ -12,9 +12,11 @@ module Reactor
       START = 60
       # Seconds to wait before replacing a worker that has ended right after its start.
       PAUSE = 1
+      # Workers in a row that may end before they serve.
+      FAILED_STARTS = 5
       # Seconds that a worker may take to exit, besides its time for completing responses.
       MARGIN = 2
-      private_constant :Ended, :START, :PAUSE, :MARGIN
+      private_constant :Ended, :START, :PAUSE, :FAILED_STARTS, :MARGIN
 
       # @api private
       def initialize(rack, host, port, workers, stop_timeout, backend, logger)
@@ -47,6 +49,7 @@ module Reactor
         raise "this thread already has a scheduler: use serve" if Fiber.scheduler
 
         owner = Process.pid
+        allow_descriptors
         on_signals do
           yield self if block_given?
           @workers.zero? ? serve(@listeners.of(0), @events, @events) : supervise
@@ -64,9 +67,10 @@ module Reactor
         Reactor.run(backend: @backend, on_error: ->(error, _) { @rack.report(error, nil) }) do
           servers = listeners.map { |listener| @rack.serve(listener) }
           yield if block_given?
-          stop.pop
+          @rack.reopen_logs until stop.pop == :stop
+          @listeners.unlink
           Fiber.schedule do
-            hasten.pop
+            nil until hasten.pop == :stop
             servers.each { |server| server.stop(0) }
           end
           Reactor.group { |group| servers.each { |server| group.async { server.stop(@stop_timeout) } } }
@@ -76,9 +80,17 @@ module Reactor
         nil
       end
 
+      # Raises the soft limit of open files, of which connections may take three quarters ({Rack#serve}), as far as it may be raised.
+      def allow_descriptors
+        return unless Process.respond_to?(:getrlimit)
+
+        soft, hard = Process.getrlimit(:NOFILE)
+        Process.setrlimit(:NOFILE, [@rack.limits.connections * 2, hard].min, hard) if soft < [@rack.limits.connections * 2, hard].min
+      end
+
       def on_signals
-        signals = { "INT" => :stop, "TERM" => :stop }
-        signals.update("HUP" => :replace, "USR1" => :replace) unless @workers.zero?
+        signals = { "INT" => :stop, "TERM" => :stop, "QUIT" => :stop }
+        signals.update(@workers.zero? ? { "HUP" => :stop, "USR1" => :reopen } : { "HUP" => :replace, "USR1" => :replace })
         earlier = signals.select { |signal,| Signal.list.key?(signal) }.to_h { |signal, event| [signal, trap(signal) { note(event) }] }
         yield
       ensure
@@ -95,11 +107,13 @@ module Reactor
 
       def supervise
         @current = Array.new(@workers) # the serving process of each place
-        @running = {} # pid => when it started
+        @running = {} # pid => when it started, and the pipe by which it says that it serves
+        @failed_starts = 0
         @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
         @workers.times { |place| @current[place] = start(place) }
         handle(@events.pop) until @stopping
         end_workers
+        raise "#{FAILED_STARTS} workers in a row ended before they served" if @failed_starts == FAILED_STARTS
       ensure
         [@orphaned, @alive].each { |io| io&.close }
       end
@@ -120,65 +134,100 @@ module Reactor
       def handle(event)
         case event
         when :stop then @stopping = true
-        when :replace then @workers.times { |place| replace(place) }
+        when :replace
+          @rack.reopen_logs # new workers inherit them
+          @workers.times { |place| replace(place) }
         else ended(*event)
         end
       end
 
-      # @param begun [IO, nil] the worker's pipe for reporting that it serves
       # @return [Integer] PID
-      def start(place, begun = nil)
+      def start(place)
+        begins, begun = IO.pipe
         pid = Process.fork { work(place, begun) }
-        @running[pid] = Clock.now
+        @running[pid] = [Clock.now, begins]
         Thread.new { @events << [pid, Process.wait2(pid).last] }
         pid
+      ensure
+        begun&.close
+      end
+
+      # @return [Boolean] whether the worker serves, or has served
+      def serves?(pid, seconds)
+        begins = @running.fetch(pid).last
+        !begins.wait_readable(seconds).nil? && !begins.eof?
       end
 
       # The main program of a worker. A signal may reach all processes of the group, and the parent sends TERM as well, so
       # repeated signals have the effect of one. The end of the parent's pipe ends the worker too, or hastens its end.
       def work(place, begun)
-        %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
+        end_before_handlers_of_parent
+        %w[INT QUIT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
         hasten = Thread::Queue.new
-        trap("TERM") { stop << true }
-        stop << true if @is_to_stop
-        @alive.close
+        trap("TERM") { stop << :stop }
+        stop << :stop if @is_to_stop
+        [@alive, *@running.each_value.map(&:last)].each(&:close)
         @listeners.keep(place)
         serve(@listeners.of(place), stop, hasten) do
-          begun&.write(".")
-          begun&.close
+          begun.write(".")
+          begun.close
           Fiber.schedule do
             @orphaned.read
-            (stop.num_waiting.zero? ? hasten : stop) << true
+            (stop.num_waiting.zero? ? hasten : stop) << :stop
           end
         end
+      end
+
+      # Ends a worker before it runs the handlers of at_exit that its parent had at the fork: they remove the parent's PID file, for
+      # example. The worker's own handlers have run by then, and what Ruby does at its end is done here: it writes what is in the
+      # buffers, and removes temporary files.
+      def end_before_handlers_of_parent
+        worker, inherited = Process.pid, temporary_files
+        at_exit do
+          error = $!
+          warn(error.full_message) unless error.nil? || SystemExit === error
+          ObjectSpace.each_object(IO) { |io| flush(io) }
+          (temporary_files - inherited).each(&:close!) if Process.pid == worker # not in a child of it
+          exit!(error.nil? || (SystemExit === error && error.status))
+        end
+      end
+
+      def temporary_files = defined?(Tempfile) ? ObjectSpace.each_object(Tempfile).to_a : []
+
+      def flush(io)
+        io.flush unless io.closed?
+      rescue SystemCallError, IOError
+        nil # it is not open for writing, or its reader has gone
       end
 
       # Starts a new worker in a place, and ends the one it replaces. Both use the same listeners, so none is closed with
       # connections in its queue.
       def replace(place)
         earlier = @current[place]
-        begins, begun = IO.pipe
-        pid = start(place, begun)
-        begun.close
-        if begins.wait_readable(START) && begins.read(1)
+        pid = start(place)
+        if serves?(pid, START)
           @current[place] = pid
           end_worker(earlier, @stop_timeout)
         else
           @logger.error("worker #{pid} has not started serving; #{earlier} keeps running")
           kill(:KILL, pid)
         end
-      ensure
-        begins&.close
       end
 
       def ended(pid, status)
-        began = @running.delete(pid)
+        served = serves?(pid, 0)
+        began, = forget(pid)
         place = @current.index(pid) or return
+        @failed_starts = served ? 0 : @failed_starts + 1
+        return @stopping = true if @failed_starts == FAILED_STARTS
+
         @logger.error("worker #{pid} ended (#{status}) and is replaced")
         sleep PAUSE if Clock.now - began < PAUSE
         @current[place] = start(place)
       end
+
+      def forget(pid) = @running.delete(pid).tap { |_, begins| begins.close }
 
       # Closes the parent's listeners first, so the kernel refuses connections once the workers have closed theirs.
       def end_workers
@@ -187,7 +236,7 @@ module Reactor
         until @running.empty?
           event = @events.pop
           hasten if event == :stop
-          @running.delete(event.first) if Array === event
+          forget(event.first) if Array === event
         end
       end
 
