@@ -147,7 +147,6 @@ mod operation;
 mod pool;
 mod reactor;
 mod registry;
-mod selector;
 mod source;
 mod timers;
 mod token;
@@ -166,9 +165,8 @@ pub use crate::{
     histogram::Histogram,
     interest::Interest,
     operation::{Operation, OperationId},
-    reactor::{Reactor, Sleep, TurnTimes},
+    reactor::{Reactor, Selector, Sleep, TurnTimes},
     registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
-    selector::Selector,
     source::{AsDescriptor, Source},
     timers::{TimerId, Timers},
     token::Token,

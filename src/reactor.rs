@@ -2,6 +2,7 @@
 
 mod sleep;
 mod turn_times;
+mod waits;
 
 use std::{
     io,
@@ -17,7 +18,6 @@ use crate::{
     handle::Handle,
     interest::Interest,
     registry::{Attempt, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
-    selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
 };
@@ -30,6 +30,7 @@ use crate::pool::Pool;
 
 pub use sleep::Sleep;
 pub use turn_times::TurnTimes;
+pub use waits::Selector;
 
 /// A selector, timers, an inbox for other threads, and a pool for blocking work, in one loop.
 ///

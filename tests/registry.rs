@@ -1,5 +1,5 @@
 //! What a selector counts, how long it sleeps, and how many idle waits it arms again, on a scripted driver. tests/registry_model.rs tests
-//! the tables of `src/selector/registration.rs`.
+//! the tables of `src/reactor/waits/registration.rs`.
 
 #[path = "support/mock_driver.rs"]
 mod mock_driver;

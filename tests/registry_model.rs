@@ -4,7 +4,7 @@
 //!   descriptor is ready. Where the registry was not told of a change (a close, a dup2(2), bytes behind a message boundary), it
 //!   has to notice by a later re-arm.
 //! - **No stale answer.** An event answers a wait only if the registration is that of the file the number refers to.
-//! - **System calls.** The tables of `src/selector/registration.rs` are read as they stand. Each step must make the calls of its row, and no
+//! - **System calls.** The tables of `src/reactor/waits/registration.rs` are read as they stand. Each step must make the calls of its row, and no
 //!   other. Each row has to occur.
 //! - **Memory.** A long program needs no more than a short one.
 //!

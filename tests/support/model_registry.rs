@@ -1,4 +1,4 @@
-//! What the tables of `src/selector/registration.rs` say, as a program: which calls a step makes, and which waits it answers.
+//! What the tables of `src/reactor/waits/registration.rs` say, as a program: which calls a step makes, and which waits it answers.
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ pub struct Table {
 
 impl Table {
     pub fn read() -> Self {
-        let text = include_str!("../../src/selector/registration.rs");
+        let text = include_str!("../../src/reactor/waits/registration.rs");
         let mut rows = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("//! |")) {
             let cells: Vec<_> = line[5..]

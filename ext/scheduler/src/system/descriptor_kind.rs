@@ -5,7 +5,7 @@
 #[repr(u8)]
 pub enum DescriptorKind {
     /// TCP: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the call was cut short by urgent
-    /// data. recv(2) does not report that, so the selector learns of it (`src/selector/registration.rs`).
+    /// data. recv(2) does not report that, so the selector learns of it (`src/reactor/waits/registration.rs`).
     StreamSocket,
     /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{event::Events, selector::Selector};
+use crate::{event::Events, reactor::Selector};
 
 /// How long a descriptor's oldest wait stays unanswered before the first re-arm, and before each later one.
 /// This repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`]

@@ -82,7 +82,7 @@ use crate::{
     event::{Event, Events, Ready},
     interest::Interest,
     registry::{OwnerId, Registry, Wait, WaitId},
-    selector::Selector,
+    reactor::Selector,
     token::Token,
 };
 
