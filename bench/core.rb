@@ -12,7 +12,7 @@ require "json"
 require "open3"
 
 SIZES = [1, 100, 10_000].freeze
-OURS = "reactor: selector on epoll"
+OURS = "reactor on epoll"
 RAW = "raw epoll"
 USUAL = "mio, register and deregister"
 PAYLOAD = "payload"

@@ -153,7 +153,7 @@ impl Backend {
     }
 }
 
-/// An open driver. The selector polls mio's driver by its concrete type, so that the compiler inlines event handling
+/// An open driver. The reactor polls mio's driver by its concrete type, so that the compiler inlines event handling
 /// into the poll.
 pub(crate) enum KnownDriver {
     Mio(Box<MioDriver>),

@@ -52,7 +52,6 @@
 //! - [`Driver`]: a kernel interface, and the contract all drivers keep; [`Backend`] chooses one.
 //! - [`Operation`]: a call that a driver may carry out itself; [`Operations`] submits many with one system call.
 //! - [`Source`]: an owned or borrowed descriptor or socket, with its [`OwnerId`].
-//! - [`Selector`]: a driver, the registrations, and the cached readiness.
 //! - [`Timers`]: the deadline queue.
 //! - [`Handle`]: the part of a reactor for other threads.
 //! - `Pool`: threads for work that may block.
@@ -66,7 +65,7 @@
 //! - **End every wait.** Call [`Reactor::end`] once for each [`Wait::Pending`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
 //!   waits are answered only after 100 ms.
-//! - **One thread.** A [`Reactor`], a [`Selector`] and a [`Driver`] may be used by only one thread at a time, in one
+//! - **One thread.** A [`Reactor`] and a [`Driver`] may be used by only one thread at a time, in one
 //!   process: they are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of
 //!   fork(2) must not use its copies.
 //! - **No panics.** Invalid descriptors, unknown tokens, waits that have ended, timers that have elapsed and infinite
@@ -165,7 +164,7 @@ pub use crate::{
     histogram::Histogram,
     interest::Interest,
     operation::{Operation, OperationId},
-    reactor::{Reactor, Selector, Sleep, TurnTimes},
+    reactor::{Reactor, Sleep, TurnTimes},
     registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     source::{AsDescriptor, Source},
     timers::{TimerId, Timers},

@@ -5,19 +5,18 @@ mod turn_times;
 mod waits;
 
 use std::{
-    io,
+    fmt, io,
     time::{Duration, Instant},
 };
 
 use crate::{
-    backend::Backend,
+    backend::{Backend, KnownDriver},
     deadline::Deadline,
     descriptor::Descriptor,
     driver::{Driver, Operations},
-    event::{Events, Ready},
+    event::Events,
     handle::Handle,
-    interest::Interest,
-    registry::{Attempt, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
+    registry::{Registry, Statistics, WaitId},
     timers::{TimerId, Timers},
     token::Token,
 };
@@ -30,14 +29,21 @@ use crate::pool::Pool;
 
 pub use sleep::Sleep;
 pub use turn_times::TurnTimes;
-pub use waits::Selector;
 
-/// A selector, timers, an inbox for other threads, and a pool for blocking work, in one loop.
+use waits::Rearming;
+
+/// Waits for descriptors, timers, an inbox for other threads, and a pool for blocking work, in one loop.
+///
+/// For each descriptor and direction it caches whether it is registered, what the kernel has reported, and what the
+/// caller's own system calls have found ([`Reactor::attempted`]). A wait makes a system call only when the cache has no
+/// answer. It has an id, its [`WaitId`], from [`Reactor::wait`] to [`Reactor::end`], and is answered at most once, by an
+/// event with its token.
 ///
 /// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks but borrows
 /// nothing from the reactor, so an embedder can release its own lock meanwhile. [`Reactor::turn`] does both.
 ///
-/// Only one thread at a time may use it. Other threads hold a [`Handle`].
+/// Only one thread at a time may use it, in one process: a child of fork(2) must not use its parent's reactor, because
+/// both share the kernel's queue. Other threads hold a [`Handle`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,9 +61,16 @@ pub use waits::Selector;
 /// assert!(reactor.cancel(never));
 /// # std::io::Result::Ok(())
 /// ```
-#[derive(Debug)]
 pub struct Reactor {
-    selector: Selector,
+    driver: KnownDriver,
+    backend: Option<Backend>,
+    registry: Registry,
+    rearming: Rearming,
+    /// Waits answered outside an event, for the next poll to report.
+    answered: Vec<WaitId>,
+    /// The events of the last poll, except those applied at once. Kept to reuse its memory.
+    reported: Events,
+    statistics: Statistics,
     timers: Timers,
     handle: Handle,
     #[cfg(feature = "pool")]
@@ -77,19 +90,26 @@ impl Reactor {
     ///
     /// See [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
-        Ok(Self::with_selector(Selector::open(choice)?))
+        let (backend, driver) = Backend::open_known(choice)?;
+        Ok(Self::new(driver, Some(backend)))
     }
 
     /// Creates a reactor on a caller's driver.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
-        Self::with_selector(Selector::with_driver(driver))
+        Self::new(KnownDriver::Other(driver), None)
     }
 
-    fn with_selector(selector: Selector) -> Self {
-        let handle = Handle::new(selector.waker());
+    fn new(driver: KnownDriver, backend: Option<Backend>) -> Self {
+        let handle = Handle::new(driver.get().waker());
         let now = Instant::now();
         Self {
-            selector,
+            driver,
+            backend,
+            registry: Registry::default(),
+            rearming: Rearming::default(),
+            answered: Vec::new(),
+            reported: Events::new(),
+            statistics: Statistics::default(),
             timers: Timers::new(),
             #[cfg(feature = "pool")]
             pool: Pool::new(handle.clone()),
@@ -103,7 +123,7 @@ impl Reactor {
 
     /// The backend; None for a caller's driver.
     pub fn backend(&self) -> Option<Backend> {
-        self.selector.backend()
+        self.backend
     }
 
     /// The time of the last [`Reactor::collect`]. It makes no system call and does not read the clock.
@@ -144,81 +164,15 @@ impl Reactor {
         }
     }
 
-    /// Starts to wait for a descriptor; see [`Selector::wait`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Selector::wait`].
-    #[inline]
-    pub fn wait(
-        &mut self,
-        descriptor: Descriptor,
-        owner: OwnerId,
-        interest: Interest,
-        token: Token,
-    ) -> io::Result<Wait> {
-        self.selector
-            .wait(descriptor, owner, interest, token, self.clock)
-    }
-
-    /// Ends a wait and returns its answer; see [`Selector::end`].
-    #[inline]
-    pub fn end(&mut self, wait: WaitId) -> Ready {
-        self.selector.end(wait)
-    }
-
-    /// The cached readiness of a descriptor; see [`Selector::cached_readiness`].
-    pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
-        self.selector.cached_readiness(descriptor, owner)
-    }
-
-    /// Reports the outcome of a system call that the caller has just made; see [`Selector::attempted`].
-    #[inline]
-    pub fn attempted(
-        &mut self,
-        descriptor: Descriptor,
-        owner: OwnerId,
-        interest: Interest,
-        attempt: Attempt,
-    ) {
-        self.selector
-            .attempted(descriptor, owner, interest, attempt);
-    }
-
-    /// The tokens of all unanswered waits for the descriptor; see [`Selector::waiters`].
-    pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
-        self.selector.waiters(descriptor)
-    }
-
-    /// Announces that the owner is about to close the descriptor; see [`Selector::note_close`].
-    pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
-        self.selector.note_close(descriptor, owner);
-    }
-
-    /// Announces that the descriptor now refers to another file; see [`Selector::replaced`].
-    pub fn replaced(&mut self, descriptor: Descriptor) {
-        self.selector.replaced(descriptor);
-    }
-
-    /// Announces that the owner has shut down the reading half; see [`Selector::note_read_shutdown`].
-    pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
-        self.selector.note_read_shutdown(descriptor);
-    }
-
-    /// Ends the registration of a descriptor; see [`Selector::deregister`].
-    pub fn deregister(&mut self, descriptor: Descriptor) {
-        self.selector.deregister(descriptor);
-    }
-
     /// The operations that the driver can carry out itself; None if it only reports readiness.
     ///
     /// An operation started here reaches the kernel with the next [`Reactor::collect`]. An event with
-    /// [`Ready::COMPLETED`] reports its outcome.
+    /// [`Ready::COMPLETED`](crate::Ready::COMPLETED) reports its outcome.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
-        self.selector.operations()
+        self.driver.get_mut().operations()
     }
 
-    /// Starts a timer: once `deadline` has passed, `token` is reported with [`Ready::ELAPSED`].
+    /// Starts a timer: once `deadline` has passed, `token` is reported with [`Ready::ELAPSED`](crate::Ready::ELAPSED).
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.timers.insert(deadline, token)
     }
@@ -240,7 +194,7 @@ impl Reactor {
     /// A thread that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most
     /// [`Sleep::timeout`].
     pub fn descriptor(&self) -> Option<Descriptor> {
-        self.selector.descriptor()
+        self.driver.get().descriptor()
     }
 
     /// A duplicate of [`Reactor::descriptor`], owned by the caller, for another loop to poll. `examples/loops` shows
@@ -307,10 +261,18 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// See [`Selector::poll`]. On error nothing is appended, and the next call reports the events.
+    /// The errors of [`Driver::poll`]. On error nothing is appended, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
+        self.collect_at(Instant::now(), events)
+    }
+
+    /// Like [`Reactor::collect`], for callers that have just read the clock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reactor::collect`].
+    pub fn collect_at(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
         let before = events.len();
-        let now = Instant::now();
         let has_slept = self.times.is_asleep();
         self.times.on_collect(self.clock, now);
         self.clock = now;
@@ -320,15 +282,14 @@ impl Reactor {
             self.handle.collect(events);
             return Ok(());
         }
-        self.selector
-            .poll(events, Some(Duration::ZERO), self.clock)?;
+        self.poll(events)?;
         self.handle.collect(events);
         let lateness = &mut self.times.lateness;
         self.timers
             .expire_late(self.frozen_at.unwrap_or(now), events, |late| {
                 lateness.record(late);
             });
-        let rearmed = self.selector.rearm(self.clock, events);
+        let rearmed = self.rearm(events);
         // An event is reported only once. A persistent error recurs at the next poll.
         if events.len() == before {
             rearmed
@@ -368,8 +329,18 @@ impl Reactor {
         &self.times
     }
 
-    /// The counters of the selector.
+    /// The counters of waits and polls.
     pub fn statistics(&self) -> &Statistics {
-        self.selector.statistics()
+        &self.statistics
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Reactor")
+            .field("backend", &self.backend)
+            .field("statistics", &self.statistics)
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! A selector's state: the registration, cached readiness and waits of each descriptor.
+//! What a reactor knows of descriptors: the registration, cached readiness and waits of each descriptor.
 
 mod cache;
 mod readiness;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::{
     descriptor::Descriptor,
-    event::{Event, Events},
+    event::{Events, Ready},
     interest::Interest,
     token::Token,
 };
@@ -52,6 +52,13 @@ impl Entry {
         let generation = self.cache.next_wait();
         self.waits.begin(generation, token, asked, now);
         WaitId { slot, generation }
+    }
+
+    /// Applies an event, and appends one for each wait that it answers; false if there are none. Applying it again
+    /// changes nothing.
+    pub(crate) fn apply(&mut self, ready: Ready, events: &mut Events) -> bool {
+        self.cache.observe(ready);
+        self.waits.answer(ready, events)
     }
 }
 
@@ -102,18 +109,10 @@ impl Registry {
         Token::new(slot, generation.wrapping_add(1))
     }
 
-    /// Applies an event that answers a wait, and appends one event for each answered wait. If the event answers no
-    /// wait, returns false and changes nothing.
-    pub(crate) fn answer(&mut self, event: Event, events: &mut Events) -> bool {
-        let Event { token, ready } = event;
-        let Some(entry) = self.get_mut(token.index()) else {
-            return false;
-        };
-        if !entry.cache.is_current(token) || !entry.waits.answer(ready, events) {
-            return false;
-        }
-        entry.cache.observe(ready);
-        true
+    /// The entry whose newest registration has this token.
+    pub(crate) fn current(&mut self, token: Token) -> Option<&mut Entry> {
+        let entry = self.get_mut(token.index());
+        entry.filter(|entry| entry.cache.is_current(token))
     }
 }
 

@@ -111,11 +111,11 @@ impl<T: AsDescriptor> Source<T> {
     }
 
     /// Starts to wait until the descriptor is ready for at least one direction of `interest`; see
-    /// [`Selector::wait`](crate::Selector::wait).
+    /// [`Reactor::wait`].
     ///
     /// # Errors
     ///
-    /// See [`Selector::wait`](crate::Selector::wait).
+    /// See [`Reactor::wait`].
     pub fn wait(
         &self,
         reactor: &mut Reactor,
@@ -145,12 +145,12 @@ impl<T: AsDescriptor> Source<T> {
     }
 
     /// Reports the outcome of a non-blocking call that the caller has just made; see
-    /// [`Selector::attempted`](crate::Selector::attempted).
+    /// [`Reactor::attempted`].
     pub fn attempted(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
         reactor.attempted(self.descriptor(), self.owner, interest, attempt);
     }
 
-    /// The descriptor's cached readiness; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
+    /// The descriptor's cached readiness; see [`Reactor::cached_readiness`].
     pub fn cached_readiness(&self, reactor: &Reactor) -> DescriptorReadiness {
         reactor.cached_readiness(self.descriptor(), self.owner)
     }

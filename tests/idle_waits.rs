@@ -7,17 +7,13 @@
 
 #![cfg(unix)]
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, time::Duration};
 
 #[path = "support/memory.rs"]
 mod memory;
 
 use reactor::{
-    Descriptor, Driver, Events, Interest, OwnerId, Registration, Reregistration, Selector, Token,
+    Descriptor, Driver, Events, Interest, OwnerId, Reactor, Registration, Reregistration, Token,
     Wait, Wake,
 };
 
@@ -63,21 +59,19 @@ const READ: Interest = Interest::READABLE;
 
 /// The bytes that each of so many waits takes.
 fn bytes_each(count: Descriptor) -> usize {
-    let (before, now) = (memory::held(), Instant::now());
-    let mut selector = Selector::with_driver(Box::new(NoKernel));
-    let mut events = Events::new();
-    let started = Instant::now();
+    let mut reactor = Reactor::with_driver(Box::new(NoKernel));
+    let (before, started) = (memory::held(), reactor.clock());
     for descriptor in 0..count {
         let owner = OwnerId(descriptor as u64 + 1);
         let token = Token::new(descriptor as u32, 0);
-        let wait = selector.wait(descriptor, owner, READ, token, now);
+        let wait = reactor.wait(descriptor, owner, READ, token);
         assert!(matches!(wait, Ok(Wait::Pending(_))));
     }
     let begun = started.elapsed();
     // The first re-arms find that they last.
-    while selector.next_rearm() <= Some(now + Duration::from_millis(100)) {
-        let due = now + Duration::from_millis(100);
-        selector.rearm(due, &mut events).unwrap();
+    let due = started + Duration::from_millis(100);
+    while reactor.statistics().rearmed < count as u64 {
+        reactor.collect_at(due, &mut Events::new()).unwrap();
     }
     let bytes = (memory::held() - before) as usize / count as usize;
 

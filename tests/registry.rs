@@ -1,4 +1,4 @@
-//! What a selector counts, how long it sleeps, and how many idle waits it arms again, on a scripted driver. tests/registry_model.rs tests
+//! What a reactor counts, how long it sleeps, and how many idle waits it arms again, on a scripted driver. tests/registry_model.rs tests
 //! the tables of `src/reactor/waits/registration.rs`.
 
 #[path = "support/mock_driver.rs"]
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reactor::{
     Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Reregistration,
-    Selector, Statistics, Token, Wait, WaitId,
+    Statistics, Token, Wait, WaitId,
 };
 
 use mock_driver::{Call, Mock, Script};
@@ -19,9 +19,9 @@ const OURS: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 const IDLE: Duration = Duration::from_millis(100);
 
-/// A selector on a scripted driver. The tests use descriptor 5.
+/// A reactor on a scripted driver. The tests use descriptor 5.
 struct Stage {
-    selector: Selector,
+    reactor: Reactor,
     script: Script,
     start: Instant,
 }
@@ -29,10 +29,11 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let (driver, script) = Mock::new();
+        let reactor = Reactor::with_driver(Box::new(driver));
         Self {
-            selector: Selector::with_driver(Box::new(driver)),
+            start: reactor.clock(),
+            reactor,
             script,
-            start: Instant::now(),
         }
     }
 
@@ -46,7 +47,7 @@ impl Stage {
 
     fn wait(&mut self, owner: OwnerId, interest: Interest, token: u32) -> WaitId {
         let token = Token::new(token, 0);
-        match self.selector.wait(5, owner, interest, token, self.start) {
+        match self.reactor.wait(5, owner, interest, token) {
             Ok(Wait::Pending(wait)) => wait,
             other => panic!("expected a pending wait, got {other:?}"),
         }
@@ -55,12 +56,12 @@ impl Stage {
     /// A wait for reading another descriptor.
     fn wait_for(&mut self, number: Descriptor, token: u32) {
         let token = Token::new(token, 0);
-        let wait = self.selector.wait(number, OURS, READ, token, self.start);
+        let wait = self.reactor.wait(number, OURS, READ, token);
         assert!(matches!(wait, Ok(Wait::Pending(_))));
     }
 
     fn attempted(&mut self, interest: Interest, attempt: Attempt) {
-        self.selector.attempted(5, OURS, interest, attempt);
+        self.reactor.attempted(5, OURS, interest, attempt);
     }
 
     /// Polls after the kernel has reported `ready`. Returns the answers.
@@ -70,18 +71,15 @@ impl Stage {
     }
 
     fn poll(&mut self) -> Vec<(u32, Ready)> {
-        let mut events = Events::new();
-        self.selector
-            .poll(&mut events, Some(Duration::ZERO), self.start)
-            .unwrap();
-        answers(&events)
+        self.collect(Duration::ZERO)
     }
 
-    fn rearm(&mut self, after: Duration) {
+    /// Collects when so much time has passed since the start.
+    fn collect(&mut self, after: Duration) -> Vec<(u32, Ready)> {
         let mut events = Events::new();
-        self.selector
-            .rearm(self.start + after, &mut events)
-            .unwrap();
+        let now = self.start + after;
+        self.reactor.collect_at(now, &mut events).unwrap();
+        answers(&events)
     }
 }
 
@@ -96,15 +94,15 @@ fn answers(events: &Events) -> Vec<(u32, Ready)> {
 fn each_step_is_counted() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.report(Ready::READABLE);
-    stage.selector.end(wait);
+    stage.reactor.end(wait);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.wait(OURS, READ, 2);
     stage.wait(OURS, WRITE, 3);
     stage.script.on_reregister(Ok(Reregistration::Renewed));
-    stage.selector.replaced(5);
+    stage.reactor.replaced(5);
     assert_eq!(stage.report(Ready::HANGUP).len(), 2);
     stage.report(Ready::READABLE);
-    stage.selector.deregister(5);
+    stage.reactor.deregister(5);
     let expected = Statistics {
         waits: 3,
         skipped: 1,
@@ -118,7 +116,7 @@ fn each_step_is_counted() {
         stale: 0,
         spurious: 1,
     };
-    assert_eq!(*stage.selector.statistics(), expected);
+    assert_eq!(*stage.reactor.statistics(), expected);
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn event_of_an_older_generation_is_dropped() {
     stage.wait(OTHER, READ, 2);
     stage.script.report_token(old, Ready::READABLE);
     assert_eq!(stage.poll(), []);
-    assert_eq!(stage.selector.statistics().stale, 1);
+    assert_eq!(stage.reactor.statistics().stale, 1);
 }
 
 // --- a close ---------------------------------------------------------------------------------------------------------
@@ -137,7 +135,7 @@ fn event_of_an_older_generation_is_dropped() {
 fn the_shutdown_of_the_reading_half_answers_the_waits_for_reading_only() {
     let (mut stage, _) = Stage::registered(READ);
     stage.wait(OURS, WRITE, 2);
-    stage.selector.note_read_shutdown(5);
+    stage.reactor.note_read_shutdown(5);
     assert_eq!(stage.poll(), [(1, Ready::READ_CLOSED)]);
     assert_eq!(stage.report(Ready::WRITABLE), [(2, Ready::WRITABLE)]);
 }
@@ -147,17 +145,17 @@ fn the_shutdown_of_the_reading_half_answers_the_waits_for_reading_only() {
 #[test]
 fn waits_that_begin_one_after_the_other_are_searched_for_once_in_100_ms() {
     let mut stage = Stage::new();
-    let start = stage.start;
     for number in 1..100 {
         stage.wait_for(number, 1);
-        stage.start += IDLE / 100;
+        stage.collect(IDLE / 100 * number as u32);
     }
     stage.script.calls();
-    stage.start = start;
-    stage.rearm(IDLE);
-    assert_eq!(stage.selector.next_rearm(), Some(start + IDLE * 2));
-    stage.rearm(IDLE * 2);
-    assert_eq!(stage.script.calls().len(), 99);
+    stage.collect(IDLE);
+    assert_eq!(stage.script.calls().len(), 1);
+    stage.collect(IDLE * 2 - Duration::from_nanos(1));
+    assert_eq!(stage.script.calls().len(), 0);
+    stage.collect(IDLE * 2);
+    assert_eq!(stage.script.calls().len(), 98);
 }
 
 #[test]
@@ -168,8 +166,8 @@ fn one_call_arms_a_limited_number_of_idle_descriptors() {
     }
     stage.script.calls();
     let mut armed = Vec::new();
-    while stage.selector.next_rearm() <= Some(stage.start + IDLE) {
-        stage.rearm(IDLE);
+    while stage.reactor.statistics().rearmed < 999 {
+        stage.collect(IDLE);
         armed.push(stage.script.calls().len());
     }
     assert_eq!(armed.iter().sum::<usize>(), 999);
@@ -177,15 +175,13 @@ fn one_call_arms_a_limited_number_of_idle_descriptors() {
 }
 
 #[test]
-fn poll_returns_when_a_rearm_is_due() {
+fn a_sleep_ends_when_a_rearm_is_due() {
     let (mut stage, _) = Stage::registered(READ);
-    let mut events = Events::new();
-    let later = stage.start + Duration::from_millis(30);
-    stage.selector.poll(&mut events, None, later).unwrap();
-    let limit = Some(Duration::from_millis(10));
-    stage.selector.poll(&mut events, limit, later).unwrap();
-    let timeouts = [Some(Duration::from_millis(70)), limit];
-    assert_eq!(stage.script.timeouts(), timeouts);
+    let timeout = stage.reactor.sleep(None).timeout();
+    assert!(timeout.is_some_and(|timeout| timeout <= IDLE));
+    let limit = IDLE / 10;
+    let timeout = stage.reactor.sleep(Some(limit)).timeout();
+    assert!(timeout.is_some_and(|timeout| timeout <= limit));
 }
 
 // --- a driver without a descriptor -----------------------------------------------------------------------------------

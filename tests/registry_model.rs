@@ -23,9 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{
-    Attempt, Descriptor, Event, Events, Interest, OwnerId, Ready, Selector, Token, Wait,
-};
+use reactor::{Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Token, Wait};
 
 use model_kernel::Kernel;
 use model_registry::{Expected, Table, directions};
@@ -76,7 +74,7 @@ struct Object {
 
 struct Program<'table> {
     random: Random,
-    selector: Selector,
+    reactor: Reactor,
     kernel: Kernel,
     expected: Expected<'table>,
     objects: Vec<Object>,
@@ -93,15 +91,16 @@ struct Program<'table> {
 impl<'table> Program<'table> {
     fn new(table: &'table Table, seed: u64, by_level: bool) -> Self {
         let kernel = Kernel::new(by_level);
+        let reactor = Reactor::with_driver(Box::new(kernel.clone()));
         Self {
             random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
-            selector: Selector::with_driver(Box::new(kernel.clone())),
+            now: reactor.clock(),
+            reactor,
             expected: Expected::new(table, kernel.clone()),
             kernel,
             objects: Vec::new(),
             owners: 0,
             tokens: 0,
-            now: Instant::now(),
             events: Events::with_capacity(1024),
             untold: HashSet::new(),
             reliable: false,
@@ -119,7 +118,6 @@ impl<'table> Program<'table> {
         }
         self.reliable = true;
         self.now += PATIENCE;
-        self.rearm();
         self.settle();
         self.no_wait_is_forgotten(true);
     }
@@ -139,14 +137,8 @@ impl<'table> Program<'table> {
             21 => self.replace(),
             22 => self.note(),
             23..=27 => self.poll(),
-            28 => {
-                self.now += Duration::from_millis(self.random.below(500) as u64);
-                self.rearm();
-            }
-            _ => {
-                self.now += Duration::from_millis(self.random.below(30_000) as u64);
-                self.rearm();
-            }
+            28 => self.poll_after(500),
+            _ => self.poll_after(30_000),
         }
         self.kernel.fail([]);
         assert_eq!(self.kernel.take_call(), None, "one call more");
@@ -199,11 +191,11 @@ impl<'table> Program<'table> {
             return self.end();
         }
         self.tokens += 1;
-        let (interest, now) = (self.random.interest(), self.now);
+        let (interest, now) = (self.random.interest(), self.reactor.clock());
         let token = Token::new(self.tokens, 0);
         let result = memory::counted(true, || {
-            self.selector
-                .wait(object.number, object.owner, interest, token, now)
+            self.reactor
+                .wait(object.number, object.owner, interest, token)
         });
         self.forgive();
         let id = match &result {
@@ -224,8 +216,8 @@ impl<'table> Program<'table> {
         if self.expected.waits() > 0 {
             let place = self.random.below(self.expected.waits());
             let (id, answer) = self.expected.end(place);
-            assert_eq!(memory::counted(true, || self.selector.end(id)), answer);
-            assert_eq!(self.selector.end(id), Ready::EMPTY);
+            assert_eq!(memory::counted(true, || self.reactor.end(id)), answer);
+            assert_eq!(self.reactor.end(id), Ready::EMPTY);
         }
     }
 
@@ -259,7 +251,7 @@ impl<'table> Program<'table> {
             }
         };
         memory::counted(true, || {
-            self.selector.attempted(number, owner, direction, attempt)
+            self.reactor.attempted(number, owner, direction, attempt)
         });
         self.expected.attempted(number, owner, direction, attempt);
     }
@@ -306,7 +298,7 @@ impl<'table> Program<'table> {
         self.kernel.dup2(from.number, to.number);
         self.refers_to_another_file(to.number);
         if self.random.one_in(2) {
-            memory::counted(true, || self.selector.replaced(to.number));
+            memory::counted(true, || self.reactor.replaced(to.number));
             self.forgive();
             self.expected.replaced(to.number);
         }
@@ -319,7 +311,7 @@ impl<'table> Program<'table> {
             0 => self.deregister(number),
             1 => self.note_close(number, OwnerId(self.owners)),
             _ => {
-                memory::counted(true, || self.selector.replaced(number));
+                memory::counted(true, || self.reactor.replaced(number));
                 self.forgive();
                 self.expected.replaced(number);
             }
@@ -327,13 +319,13 @@ impl<'table> Program<'table> {
     }
 
     fn deregister(&mut self, number: Descriptor) {
-        memory::counted(true, || self.selector.deregister(number));
+        memory::counted(true, || self.reactor.deregister(number));
         self.expected.deregister(number);
         self.untold.remove(&number);
     }
 
     fn note_close(&mut self, number: Descriptor, owner: OwnerId) {
-        memory::counted(true, || self.selector.note_close(number, owner));
+        memory::counted(true, || self.reactor.note_close(number, owner));
         self.expected.note_close(number, owner);
     }
 
@@ -342,25 +334,17 @@ impl<'table> Program<'table> {
             self.kernel.repeat();
         }
         self.events.clear();
-        let polled = memory::counted(true, || {
-            self.selector
-                .poll(&mut self.events, Some(Duration::ZERO), self.now)
-        });
-        let expected = if polled.is_ok() {
-            self.expected.poll()
-        } else {
-            Vec::new()
-        };
-        self.check_events(&expected);
+        let collected =
+            memory::counted(true, || self.reactor.collect_at(self.now, &mut self.events));
+        let expected = self.expected.collect(self.now);
+        assert_eq!(collected.is_ok(), expected.is_some());
+        self.check_events(&expected.unwrap_or_default());
         self.no_report_is_stale();
     }
 
-    fn rearm(&mut self) {
-        self.events.clear();
-        let rearmed = memory::counted(true, || self.selector.rearm(self.now, &mut self.events));
-        let expected = self.expected.rearm(self.now, rearmed.is_ok());
-        self.check_events(&expected);
-        self.no_report_is_stale();
+    fn poll_after(&mut self, milliseconds: usize) {
+        self.now += Duration::from_millis(self.random.below(milliseconds) as u64);
+        self.poll();
     }
 
     fn check_events(&self, expected: &[(u32, Ready)]) {
@@ -369,17 +353,21 @@ impl<'table> Program<'table> {
         assert_eq!(reported, expected);
     }
 
-    /// Polls until there is no event. Nothing fails meanwhile.
+    /// Polls until there is no event, and none that a call may have brought about. Nothing fails meanwhile.
     fn settle(&mut self) {
         let mut silent = 0;
         while silent < 3 {
+            let armed = self.armed();
             self.poll();
-            silent = if self.events.is_empty() {
-                silent + 1
-            } else {
-                0
-            };
+            let is_silent = self.events.is_empty() && self.armed() == armed;
+            silent = if is_silent { silent + 1 } else { 0 };
         }
+    }
+
+    /// How many calls have armed a descriptor again.
+    fn armed(&self) -> u64 {
+        let statistics = self.reactor.statistics();
+        statistics.rearmed + statistics.renewed
     }
 
     /// Each unanswered wait has its reason: its descriptor is open, and not ready.
@@ -408,9 +396,9 @@ impl<'table> Program<'table> {
     fn compare(&self) {
         for object in &self.objects {
             let Object { number, owner, .. } = *object;
-            let cached = self.selector.cached_readiness(number, owner);
+            let cached = self.reactor.cached_readiness(number, owner);
             assert_eq!(cached, self.expected.cached_readiness(number, owner));
-            let tokens = self.selector.waiters(number);
+            let tokens = self.reactor.waiters(number);
             let tokens: Vec<_> = tokens.iter().map(|token| token.index()).collect();
             assert_eq!(tokens, self.expected.waiters(number));
         }

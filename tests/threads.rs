@@ -1,8 +1,7 @@
 //! Which types are `Send`, which are `Sync`, and which are not.
 
 use reactor::{
-    Driver, Events, Handle, Interest, OperationId, Reactor, Selector, Sleep, Source, Token, Wait,
-    Wake,
+    Driver, Events, Handle, Interest, OperationId, Reactor, Sleep, Source, Token, Wait, Wake,
 };
 
 fn may_be_sent<T: Send>() {}
@@ -24,14 +23,13 @@ macro_rules! may_not_be_shared {
 }
 
 // Used by one thread at a time, which may be any thread.
-may_not_be_shared!(Reactor, Selector, dyn Driver);
+may_not_be_shared!(Reactor, dyn Driver);
 // A source is `Send` and `Sync` if its value is.
 may_not_be_shared!(Source<std::cell::Cell<u8>>, Source<std::rc::Rc<u8>>);
 
 #[test]
 fn send_and_sync_types() {
     may_be_sent::<Reactor>();
-    may_be_sent::<Selector>();
     may_be_sent::<Box<dyn Driver>>();
     // Types that other threads hold.
     may_be_shared::<Handle>();

@@ -8,18 +8,18 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use reactor::{
-    Attempt, Deadline, Events, Interest, Limits, OwnerId, Reactor, Selector, Timers, Token, Wait,
-    WaitId, WorkClass,
+    Attempt, Deadline, Events, Interest, Limits, OwnerId, Reactor, Timers, Token, Wait, WaitId,
+    WorkClass,
 };
 
 use crate::loops::{SIZES, Sources};
 
 const READ: Interest = Interest::READABLE;
 
-fn wait(selector: &mut Selector, index: usize, descriptor: RawFd, now: Instant) -> WaitId {
+fn wait(reactor: &mut Reactor, index: usize, descriptor: RawFd) -> WaitId {
     let owner = OwnerId(index as u64 + 1);
     let token = Token::new(index as u32, 0);
-    match selector.wait(descriptor, owner, READ, token, now) {
+    match reactor.wait(descriptor, owner, READ, token) {
         Ok(Wait::Pending(wait)) => wait,
         other => unreachable!("a socket can be polled: {other:?}"),
     }
@@ -31,29 +31,28 @@ fn waits(criterion: &mut Criterion) {
     for size in SIZES {
         let sources = Sources::new(0, size);
         let descriptors = sources.descriptors();
-        let now = Instant::now();
         let mut next = (0..size).cycle();
 
-        let mut selector = Selector::open(None).unwrap();
+        let mut reactor = Reactor::open(None).unwrap();
         group.bench_function(BenchmarkId::new("reactor, rearm", size), |bencher| {
             bencher.iter(|| {
                 let index = next.next().unwrap_or(0);
-                let wait = wait(&mut selector, index, descriptors[index], now);
-                black_box(selector.end(wait))
+                let wait = wait(&mut reactor, index, descriptors[index]);
+                black_box(reactor.end(wait))
             });
         });
 
         for (index, descriptor) in descriptors.iter().enumerate() {
-            let wait = wait(&mut selector, index, *descriptor, now);
-            selector.end(wait);
+            let wait = wait(&mut reactor, index, *descriptor);
+            reactor.end(wait);
             let owner = OwnerId(index as u64 + 1);
-            selector.attempted(*descriptor, owner, READ, Attempt::WouldBlock);
+            reactor.attempted(*descriptor, owner, READ, Attempt::WouldBlock);
         }
         group.bench_function(BenchmarkId::new("reactor, drained", size), |bencher| {
             bencher.iter(|| {
                 let index = next.next().unwrap_or(0);
-                let wait = wait(&mut selector, index, descriptors[index], now);
-                black_box(selector.end(wait))
+                let wait = wait(&mut reactor, index, descriptors[index]);
+                black_box(reactor.end(wait))
             });
         });
 
@@ -62,9 +61,9 @@ fn waits(criterion: &mut Criterion) {
             |bencher| {
                 bencher.iter(|| {
                     let index = next.next().unwrap_or(0);
-                    selector.deregister(descriptors[index]);
-                    let wait = wait(&mut selector, index, descriptors[index], now);
-                    black_box(selector.end(wait))
+                    reactor.deregister(descriptors[index]);
+                    let wait = wait(&mut reactor, index, descriptors[index]);
+                    black_box(reactor.end(wait))
                 });
             },
         );

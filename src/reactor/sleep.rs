@@ -7,6 +7,7 @@ use std::{
 
 use super::Reactor;
 use crate::{
+    deadline::Deadline,
     descriptor::{Descriptor, sleep_on},
     handle::Handle,
 };
@@ -22,15 +23,14 @@ impl Reactor {
     /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
-        let idle =
-            self.handle.prepare_sleep() && !self.selector.has_answers() && !self.has_skipped_kernel;
+        let idle = self.handle.prepare_sleep() && !self.has_answers() && !self.has_skipped_kernel;
         let timeout = if idle {
             self.until_due(limit)
         } else {
             Some(Duration::ZERO)
         };
         Sleep {
-            descriptor: self.selector.prepare_sleep(),
+            descriptor: self.driver.get_mut().prepare_sleep(),
             timeout,
             handle: self.handle.clone(),
         }
@@ -39,7 +39,7 @@ impl Reactor {
     /// Submits all queued operations before the sleep. If the kernel accepts only some, the sleep is limited to
     /// [`BUSY`]. If there is an outcome, the sleep does not block, because no kernel event would end it.
     fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
-        let Some(operations) = self.selector.operations() else {
+        let Some(operations) = self.operations() else {
             return limit;
         };
         let mut limit = limit;
@@ -57,9 +57,10 @@ impl Reactor {
         let now = Instant::now();
         self.times.begin_sleep(self.clock, now);
         let next = self.timers.next().filter(|_| !self.is_clock_frozen());
-        let timer = next.map(|deadline| deadline.remaining(now));
-        let limit = limit.into_iter().chain(timer).min();
-        self.selector.until_rearm(limit, now)
+        let rearm = self.rearming.next.map(Deadline::from);
+        let remaining = next.into_iter().chain(rearm).min();
+        let remaining = remaining.map(|deadline| deadline.remaining(now));
+        limit.into_iter().chain(remaining).min()
     }
 }
 

@@ -1,6 +1,6 @@
-//! The counters of a selector.
+//! The counters of waits and polls.
 
-/// What a selector has done since it was opened.
+/// What a reactor has done for descriptors since it was opened.
 ///
 /// ```
 /// let reactor = reactor::Reactor::open(None)?;
@@ -22,10 +22,10 @@ pub struct Statistics {
     pub rearmed: u64,
     /// Registrations that the kernel no longer had and that were added again.
     pub renewed: u64,
-    /// Registrations ended by [`Selector::deregister`](crate::Selector::deregister), or because of spurious events.
+    /// Registrations ended by [`Reactor::deregister`](crate::Reactor::deregister), or because of spurious events.
     pub deregistered: u64,
     /// Registrations that ended when the owner closed the descriptor; see
-    /// [`Selector::note_close`](crate::Selector::note_close).
+    /// [`Reactor::note_close`](crate::Reactor::note_close).
     pub closed: u64,
     /// Polls of the driver.
     pub polls: u64,

@@ -2,7 +2,7 @@
 
 use crate::interest::Interest;
 
-/// Identifies a wait until [`Selector::end`](crate::Selector::end); afterwards it refers to no wait.
+/// Identifies a wait until [`Reactor::end`](crate::Reactor::end); afterwards it refers to no wait.
 ///
 /// ```
 /// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};

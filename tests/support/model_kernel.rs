@@ -81,7 +81,8 @@ struct State {
     /// The numbers of all calls that arm one, since they were last asked for.
     named: Vec<Descriptor>,
     calls: VecDeque<Made>,
-    reports: Vec<Report>,
+    /// The events of each poll; None if it failed.
+    polls: VecDeque<Option<Vec<Report>>>,
     failures: VecDeque<bool>,
     /// The next poll reports again what is ready, although there was no edge.
     repeats: bool,
@@ -173,9 +174,10 @@ impl Kernel {
         self.state().calls.pop_front()
     }
 
-    /// The events of the polls since the last call of this.
-    pub fn take_reports(&self) -> Vec<Report> {
-        std::mem::take(&mut self.state().reports)
+    /// The events of the oldest poll that was not taken; None if it failed.
+    pub fn take_poll(&self) -> Option<Vec<Report>> {
+        let poll = self.state().polls.pop_front();
+        poll.expect("there was a poll")
     }
 
     /// The numbers that the calls since the last call of this have armed, or tried to.
@@ -260,7 +262,8 @@ impl State {
         }
     }
 
-    fn poll(&mut self, events: &mut Events) {
+    fn poll(&mut self, events: &mut Events) -> Vec<Report> {
+        let mut reports = Vec::new();
         let repeats = std::mem::take(&mut self.repeats) || self.by_level;
         if self.by_level {
             self.follow_numbers();
@@ -273,13 +276,14 @@ impl State {
                 let event = Event { token, ready };
                 events.push(event);
                 let (number, file) = (armed.number, armed.file);
-                self.reports.push(Report {
+                reports.push(Report {
                     event,
                     number,
                     file,
                 });
             }
         }
+        reports
     }
 }
 
@@ -353,9 +357,11 @@ impl Driver for Kernel {
             events.clear();
             let mut state = self.state();
             if state.failures.pop_front() == Some(true) {
+                state.polls.push_back(None);
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            state.poll(events);
+            let reports = state.poll(events);
+            state.polls.push_back(Some(reports));
             Ok(())
         })
     }

@@ -254,20 +254,28 @@ impl<'table> Expected<'table> {
         }
     }
 
-    /// The events of a poll.
-    pub fn poll(&mut self) -> Vec<(u32, Ready)> {
+    /// The events of a poll, and of the re-arms that are due. None if there is only an error.
+    pub fn collect(&mut self, now: Instant) -> Option<Vec<(u32, Ready)>> {
         let mut events = Vec::new();
-        for report in self.kernel.take_reports() {
-            self.event(report, &mut events);
-        }
-        self.deliver(&mut events);
-        events
+        self.poll(&mut events)?;
+        let rearmed = self.rearm(now, &mut events);
+        rearmed.or((!events.is_empty()).then_some(()))?;
+        Some(events)
     }
 
-    /// The events of a re-arm. If the poll after it failed, it has reported none.
-    pub fn rearm(&mut self, now: Instant, polled: bool) -> Vec<(u32, Ready)> {
+    /// None if the poll failed.
+    fn poll(&mut self, events: &mut Vec<(u32, Ready)>) -> Option<()> {
+        for report in self.kernel.take_poll()? {
+            self.event(report, events);
+        }
+        self.deliver(events);
+        Some(())
+    }
+
+    /// None if the poll after it failed.
+    fn rearm(&mut self, now: Instant, events: &mut Vec<(u32, Ready)>) -> Option<()> {
         if self.next_rearm.is_none_or(|next| now < next) {
-            return Vec::new();
+            return Some(());
         }
         (self.has_recent, self.next_rearm) = (false, None);
         let numbers: BTreeSet<_> = self.unanswered().map(|(_, number, _)| number).collect();
@@ -297,13 +305,13 @@ impl<'table> Expected<'table> {
                 self.next_rearm = self.next_rearm.into_iter().chain([due]).min();
             }
         }
-        let mut events = Vec::new();
-        self.deliver(&mut events);
-        if polled && !self.rearmed_now.is_empty() {
-            events.extend(self.poll());
-        }
+        self.deliver(events);
+        let polled = match self.rearmed_now.is_empty() {
+            true => Some(()),
+            false => self.poll(events),
+        };
         self.rearmed_now.clear();
-        events
+        polled
     }
 
     fn event(&mut self, report: Report, events: &mut Vec<(u32, Ready)>) {

@@ -14,7 +14,7 @@ struct Epoll {
     oneshot: bool,
 }
 
-/// Edge-triggered, registered once: the system calls of the reactor's selector, without its cache.
+/// Edge-triggered, registered once: the system calls of the reactor, without its cache.
 pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, READ | libc::EPOLLET as u32, false)
 }

@@ -35,12 +35,11 @@ pub trait Loop {
 pub type Open = fn(&[RawFd]) -> Option<Box<dyn Loop>>;
 
 /// All loops, with their names in the results.
-pub const LOOPS: [(&str, Open); 9] = [
+pub const LOOPS: [(&str, Open); 8] = [
     ("raw epoll", epoll::held),
     ("raw epoll, oneshot", epoll::oneshot),
-    ("reactor: selector on epoll", reactor::selector_on_epoll),
-    ("reactor: whole turn on epoll", reactor::reactor_on_epoll),
-    ("reactor: selector on io_uring", reactor::selector_on_uring),
+    ("reactor on epoll", reactor::on_epoll),
+    ("reactor on io_uring", reactor::on_uring),
     ("mio, held", mio::held),
     ("mio, register and deregister", mio::each),
     ("polling", polling::oneshot),

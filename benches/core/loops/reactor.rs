@@ -1,135 +1,68 @@
 //! The reactor: a wait begins, is answered and ends, and the read's outcome is reported.
 
-use std::{
-    os::fd::RawFd,
-    time::{Duration, Instant},
-};
+use std::os::fd::RawFd;
 
-use reactor::{
-    Attempt, Backend, Events, Interest, OwnerId, Reactor, Selector, Token, Wait, WaitId,
-};
+use reactor::{Attempt, Backend, Events, Interest, OwnerId, Reactor, Token, Wait, WaitId};
 
 use crate::loops::Loop;
 
 const READ: Interest = Interest::READABLE;
 
-struct Ours<Inner> {
-    inner: Inner,
+struct Ours {
+    reactor: Reactor,
     events: Events,
     sources: Vec<(RawFd, Option<WaitId>)>,
 }
 
-/// The selector alone, on epoll.
-pub fn selector_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    selector(Backend::Epoll, descriptors)
+pub fn on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
+    open(Backend::Epoll, descriptors)
 }
 
-/// The selector alone, on io_uring.
-pub fn selector_on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    selector(Backend::Uring, descriptors)
-}
-
-/// With the clock, the timers and the inbox for other threads.
-pub fn reactor_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    Some(open(Reactor::open(Some(Backend::Epoll)).ok()?, descriptors))
-}
-
-fn selector(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    let selector = Selector::open(Some(backend)).ok()?;
-    Some(open((selector, Instant::now()), descriptors))
+pub fn on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
+    open(Backend::Uring, descriptors)
 }
 
 /// All sources are registered and drained.
-fn open<Inner: Waits + 'static>(inner: Inner, descriptors: &[RawFd]) -> Box<dyn Loop> {
-    let sources = descriptors
-        .iter()
-        .map(|descriptor| (*descriptor, None))
-        .collect();
+fn open(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
+    let sources = descriptors.iter().map(|descriptor| (*descriptor, None));
     let mut ours = Ours {
-        inner,
+        reactor: Reactor::open(Some(backend)).ok()?,
         events: Events::new(),
-        sources,
+        sources: sources.collect(),
     };
     for index in 0..descriptors.len() {
         ours.begin(index);
         ours.drained(index);
     }
-    Box::new(ours)
-}
-
-/// The methods shared by selectors and reactors.
-trait Waits {
-    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait;
-    fn end(&mut self, wait: WaitId);
-    fn collect(&mut self, events: &mut Events);
-    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId);
-}
-
-impl Waits for (Selector, Instant) {
-    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait {
-        self.0
-            .wait(descriptor, owner, READ, token, self.1)
-            .expect("a socket")
-    }
-
-    fn end(&mut self, wait: WaitId) {
-        self.0.end(wait);
-    }
-
-    fn collect(&mut self, events: &mut Events) {
-        self.0
-            .poll(events, Some(Duration::ZERO), self.1)
-            .expect("a queue");
-    }
-
-    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId) {
-        self.0.attempted(descriptor, owner, READ, Attempt::Short);
-    }
-}
-
-impl Waits for Reactor {
-    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait {
-        Reactor::wait(self, descriptor, owner, READ, token).expect("a socket")
-    }
-
-    fn end(&mut self, wait: WaitId) {
-        Reactor::end(self, wait);
-    }
-
-    fn collect(&mut self, events: &mut Events) {
-        Reactor::collect(self, events).expect("a queue");
-    }
-
-    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId) {
-        Reactor::attempted(self, descriptor, owner, READ, Attempt::Short);
-    }
+    Some(Box::new(ours))
 }
 
 fn owner(index: usize) -> OwnerId {
     OwnerId(index as u64 + 1)
 }
 
-impl<Inner: Waits> Loop for Ours<Inner> {
+impl Loop for Ours {
     fn begin(&mut self, index: usize) {
         let (descriptor, wait) = &mut self.sources[index];
         let token = Token::new(index as u32, 0);
-        match self.inner.wait(*descriptor, owner(index), token) {
-            Wait::Pending(pending) => *wait = Some(pending),
-            Wait::Ready(_) => unreachable!("a socket can be waited for"),
+        match self.reactor.wait(*descriptor, owner(index), READ, token) {
+            Ok(Wait::Pending(pending)) => *wait = Some(pending),
+            other => unreachable!("a socket can be waited for: {other:?}"),
         }
     }
 
     fn collect(&mut self, ready: &mut Vec<usize>) {
         self.events.clear();
-        self.inner.collect(&mut self.events);
+        self.reactor.collect(&mut self.events).expect("a queue");
         ready.extend(self.events.iter().map(|event| event.token.index() as usize));
     }
 
     fn drained(&mut self, index: usize) {
         let (descriptor, wait) = &mut self.sources[index];
         if let Some(wait) = wait.take() {
-            self.inner.end(wait);
+            self.reactor.end(wait);
         }
-        self.inner.attempted(*descriptor, owner(index));
+        self.reactor
+            .attempted(*descriptor, owner(index), READ, Attempt::Short);
     }
 }

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{event::Events, reactor::Selector};
+use crate::{event::Events, reactor::Reactor};
 
 /// How long a descriptor's oldest wait stays unanswered before the first re-arm, and before each later one.
-/// This repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`]
-/// or [`Selector::replaced`].
+/// This repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Reactor::deregister`]
+/// or [`Reactor::replaced`].
 const INTERVALS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
@@ -23,9 +23,9 @@ const MOST: usize = 256;
 
 /// Decides when to search for idle waits.
 #[derive(Debug, Default)]
-pub(super) struct Rearming {
+pub(in crate::reactor) struct Rearming {
     /// No wait is due before this; None if there are no waits. May still count waits that have ended.
-    pub(super) next: Option<Instant>,
+    pub(in crate::reactor) next: Option<Instant>,
     /// Whether a wait has begun since the last search.
     has_recent: bool,
     /// The slot at which the last search stopped and the next begins.
@@ -59,10 +59,10 @@ fn interval(rearms: u8) -> Duration {
     INTERVALS[usize::from(rearms).min(INTERVALS.len() - 1)]
 }
 
-impl Selector {
+impl Reactor {
     #[cold]
-    pub(super) fn rearm_idle(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
-        self.rearm_due(now);
+    pub(super) fn rearm_idle(&mut self, events: &mut Events) -> io::Result<()> {
+        self.rearm_due();
         self.deliver(events);
         if self.rearming.assumed.is_empty() {
             return Ok(());
@@ -77,8 +77,8 @@ impl Selector {
     }
 
     /// Arms each descriptor whose oldest wait is due.
-    fn rearm_due(&mut self, now: Instant) {
-        let slots = self.registry.len();
+    fn rearm_due(&mut self) {
+        let (now, slots) = (self.clock, self.registry.len());
         let start = std::mem::take(&mut self.rearming.start).min(slots);
         // Waits that begin in succession must not each cause a search.
         let soonest = now.checked_add(INTERVALS[0]);
@@ -101,7 +101,7 @@ impl Selector {
                     break;
                 }
                 rearmed += 1;
-                self.rearm_slot(slot, now);
+                self.rearm_slot(slot);
             }
             // None if this answered all waits.
             if let Some((armed, rearms)) = self.idle_since(slot) {
@@ -116,9 +116,9 @@ impl Selector {
         self.registry.get(slot)?.waits.idle_since()
     }
 
-    fn rearm_slot(&mut self, slot: u32, now: Instant) {
+    fn rearm_slot(&mut self, slot: u32) {
         let entry = self.registry.claim(slot);
-        entry.waits.rearm(now);
+        entry.waits.rearm(self.clock);
         let is_assumed = entry.cache.is_assumed();
         if let Some(registered) = entry.cache.registered() {
             // On error all waits are answered: their own system calls will return the error.

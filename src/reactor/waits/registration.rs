@@ -1,4 +1,4 @@
-//! How a selector registers descriptors, and how events change its state.
+//! How a reactor registers descriptors, and how events change its state.
 //!
 //! A registration outlives its wait, so most waits find their descriptor registered. A wait that follows the caller's
 //! `EAGAIN` needs no system call. The tables below are the whole state machine; `tests/registry_model.rs` reads them
@@ -74,19 +74,19 @@
 //! boundaries are a property of the file, not of its owner: short counts are still ignored for the next owner if the
 //! kernel answers that the number still has the same file.
 
-use std::{io, time::Instant};
+use std::io;
 
 use crate::{
     descriptor::Descriptor,
     driver::{Registration, Reregistration},
     event::{Event, Events, Ready},
     interest::Interest,
+    reactor::Reactor,
     registry::{OwnerId, Registry, Wait, WaitId},
-    reactor::Selector,
     token::Token,
 };
 
-impl Selector {
+impl Reactor {
     /// Starts a wait whose directions are not all drained.
     #[inline(never)] // rare: most waits are for drained directions
     pub(super) fn arm(
@@ -96,7 +96,6 @@ impl Selector {
         owner: OwnerId,
         asked: Interest,
         token: Token,
-        now: Instant,
     ) -> io::Result<Wait> {
         let entry = self.registry.get(slot);
         let cache = entry.map(|entry| (entry.cache.registered(), entry.cache.is_owner(owner)));
@@ -108,10 +107,11 @@ impl Selector {
         if !is_polled {
             return Ok(Wait::Ready(asked));
         }
-        self.rearming.begin(now);
+        self.rearming.begin(self.clock);
         let entry = self.registry.claim(slot);
         entry.cache.clear_spurious(asked);
-        Ok(Wait::Pending(entry.begin(slot, token, asked, now)))
+        let wait = entry.begin(slot, token, asked, self.clock);
+        Ok(Wait::Pending(wait))
     }
 
     /// Makes a new registration. False if the kernel cannot poll the descriptor.
@@ -192,21 +192,19 @@ impl Selector {
         self.answered.extend(ids);
     }
 
-    /// Applies an event that [`Registry::answer`] did not accept.
+    /// Applies an event that the poll has not applied at once.
     pub(super) fn event(&mut self, event: Event, events: &mut Events) {
         self.statistics.events += 1;
         let Event { token, ready } = event;
         let slot = token.index();
-        let entry = self.registry.get_mut(slot);
-        let Some(entry) = entry.filter(|entry| entry.cache.is_current(token)) else {
+        let Some(entry) = self.registry.current(token) else {
             self.statistics.stale += 1;
             return;
         };
         if self.rearming.assumed.contains(&slot) {
             entry.cache.observe_rearm(ready);
         }
-        entry.cache.observe(ready);
-        if entry.waits.answer(ready, events) {
+        if entry.apply(ready, events) {
             // A spurious direction in an event that also answers a wait did not cause an extra wake-up.
             return;
         }

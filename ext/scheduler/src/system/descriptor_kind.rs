@@ -5,7 +5,7 @@
 #[repr(u8)]
 pub enum DescriptorKind {
     /// TCP: recv(2) and send(2) with MSG_DONTWAIT. A short count means drained, unless the call was cut short by urgent
-    /// data. recv(2) does not report that, so the selector learns of it (`src/reactor/waits/registration.rs`).
+    /// data. recv(2) does not report that, so the reactor learns of it (`src/reactor/waits/registration.rs`).
     StreamSocket,
     /// The same calls, but a short count means nothing: datagrams, packets, and streams with message boundaries (SCTP).
     OtherSocket,
@@ -21,7 +21,7 @@ pub enum DescriptorKind {
     /// A regular file in memory (tmpfs): read(2) and write(2) never block.
     MemoryFile,
     /// A pipe that is most likely not in packet mode: a short count said that it was empty, and the next call found it
-    /// empty. If it is in packet mode after all, the selector learns that, as with sockets.
+    /// empty. If it is in packet mode after all, the reactor learns that, as with sockets.
     StreamPipe,
     /// A Unix stream socket: as TCP, but recvmsg(2), which tells when a read ended behind a passed descriptor.
     UnixSocket,
