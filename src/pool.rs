@@ -36,7 +36,7 @@ pub use time_slice::lengthen_time_slice;
 
 use workers::Shared;
 
-/// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache,
+/// A pool of threads, bounded in number, for calls that have no non-blocking form: reads of files that are not in the page cache,
 /// name lookups, fsync(2).
 ///
 /// - **Started on demand.** A job that may begin but finds no idle thread starts a new thread, up to the limit. An idle
@@ -82,30 +82,18 @@ pub struct Pool {
 /// Why a job was refused.
 ///
 /// ```
-/// use std::sync::{Arc, Barrier};
-///
-/// use reactor::{Limits, Reactor, Refused, Token, WorkClass};
+/// use reactor::{Reactor, Refused, Token, WorkClass};
 ///
 /// let mut reactor = Reactor::open(None)?;
-/// reactor.pool_mut().limit(Limits { threads: 1, queue: 1, ..Limits::default() });
-/// let barrier = Arc::new(Barrier::new(2)); // No second thread comes: the first job never ends.
-/// let mut jobs = Vec::new();
-/// let refused = loop {
-///     let barrier = Arc::clone(&barrier);
-///     let work = move || drop(barrier.wait());
-///     match reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work) {
-///         Ok(job) => jobs.push(job),
-///         Err(refused) => break refused,
-///     }
-/// };
-/// assert!(matches!(refused, Refused::Full));
+/// match reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7) {
+///     Ok(job) => drop(job),
+///     Err(Refused::NoThread(error)) => println!("cannot start a thread: {error}"),
+///     Err(Refused::Foreign) => unreachable!("this process has opened the reactor"),
+/// }
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
 pub enum Refused {
-    /// The queue of this class already has [`Limits::queue`] jobs. [`Pool::notify_when_capacity`] reports when it has
-    /// capacity again.
-    Full,
     /// The pool belongs to the parent process.
     Foreign,
     /// There are no workers, and pthread_create(3) failed.
@@ -115,7 +103,6 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Full => formatter.write_str("the pool's queue is full"),
             Refused::Foreign => formatter.write_str("the pool belongs to the parent process"),
             Refused::NoThread(error) => write!(formatter, "cannot start a pool thread: {error}"),
         }
@@ -140,7 +127,7 @@ impl Pool {
         self.limits
     }
 
-    /// Sets the limits; each 0 counts as 1. Threads and jobs beyond the new limits stay, but no new ones are added.
+    /// Sets the limits; each 0 counts as 1. Threads beyond the new limits stay, but no new ones are added.
     pub fn limit(&mut self, limits: Limits) {
         self.limits = limits.at_least_one();
         if self.is_of_this_process() {
@@ -152,7 +139,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Refused`]; `work` is then dropped. [`Pool::has_capacity`] tells whether the queue is full.
+    /// [`Refused`]; `work` is then dropped.
     pub fn submit<T: Send + 'static>(
         &mut self,
         token: Token,
@@ -170,7 +157,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Refused::Full`] and [`Refused::Foreign`]; `work` is then dropped.
+    /// [`Refused::Foreign`]; `work` is then dropped.
     pub fn submit_or_run<T: Send + 'static>(
         &mut self,
         token: Token,
@@ -195,12 +182,8 @@ impl Pool {
         }
         let number = self.next;
         let job = Job::new(work, token, Arc::clone(&self.shared), number);
-        let Ok(start) = self.shared.push(number, class, job.task()) else {
-            job.refuse();
-            return Err(Refused::Full);
-        };
         self.next += 1;
-        if start {
+        if self.shared.push(number, class, job.task()) {
             self.shared
                 .start_worker(number)
                 .or_else(|error| without_thread(&job, error))?;
@@ -208,27 +191,10 @@ impl Pool {
         Ok(job)
     }
 
-    /// Whether the queue of this class has capacity for a job. True in a child of fork(2), where [`Pool::submit`]
-    /// refuses for another reason. Only submitting a job or calling [`Pool::limit`] reduces the capacity.
-    pub fn has_capacity(&self, class: WorkClass) -> bool {
-        !self.is_of_this_process() || self.shared.has_capacity(class)
-    }
-
     /// Whether as many jobs of this class are running or queued as may run at a time. If so, another job would have to
     /// wait. False in a child of fork(2).
     pub fn is_busy(&self, class: WorkClass) -> bool {
         self.is_of_this_process() && self.shared.is_busy(class)
-    }
-
-    /// Notifies `token` once when the queue of this class has capacity again; at once if it has now.
-    ///
-    /// All waiting tokens are notified together; the first to submit gets the capacity.
-    pub fn notify_when_capacity(&self, token: Token, class: WorkClass) {
-        if self.is_of_this_process() {
-            self.shared.notify_when_capacity(token, class);
-        } else {
-            self.shared.notify(token);
-        }
     }
 
     /// The counters. All are zero in a child of fork(2).

@@ -312,49 +312,6 @@ fn a_job_that_has_not_begun_can_be_cancelled() {
 }
 
 #[test]
-fn a_full_queue_refuses_jobs_and_notifies_when_it_has_capacity() {
-    let mut reactor = reactor(Limits {
-        threads: 1,
-        queue: 2,
-        ..Limits::default()
-    });
-    let gate = Gate::default();
-    let block = |gate: &Gate| {
-        let gate = gate.clone();
-        move || gate.pass()
-    };
-    let first = submit(&mut reactor, 0, block(&gate));
-    let pool = reactor.pool();
-    eventually("not begun", || pool.statistics().running == 1);
-    let second = submit(&mut reactor, 1, block(&gate));
-    let third = submit(&mut reactor, 2, block(&gate));
-    assert!(!reactor.pool().has_capacity(WorkClass::Disk));
-    let refused = reactor
-        .pool_mut()
-        .submit(token(3), WorkClass::Disk, block(&gate));
-    assert!(matches!(refused, Err(Refused::Full)), "{refused:?}");
-    let found = reactor.pool().statistics();
-    assert_eq!((found.jobs, found.cancelled), (3, 0), "it is not counted");
-    reactor
-        .pool()
-        .notify_when_capacity(token(50), WorkClass::Disk);
-    reactor
-        .pool()
-        .notify_when_capacity(token(51), WorkClass::Disk);
-    assert!(silent(&mut reactor), "no room yet");
-    drop(third);
-    assert_eq!(notified(&mut reactor, 2), [50, 51]);
-    assert!(reactor.pool().has_capacity(WorkClass::Disk));
-    reactor
-        .pool()
-        .notify_when_capacity(token(52), WorkClass::Disk);
-    assert_eq!(notified(&mut reactor, 1), [52], "there is room already");
-    gate.open();
-    notified(&mut reactor, 2);
-    drop((first, second));
-}
-
-#[test]
 fn dropping_the_reactor_does_not_wait_for_running_jobs() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
@@ -396,12 +353,11 @@ fn limits_are_at_least_one() {
         cpu: 0,
         disk: 0,
         network: 0,
-        queue: 0,
         idle: Duration::ZERO,
     });
     let limits = reactor.pool().limits();
     assert_eq!((limits.threads, limits.cpu, limits.disk), (1, 1, 1));
-    assert_eq!((limits.network, limits.queue), (1, 1));
+    assert_eq!(limits.network, 1);
     let mut job = reactor
         .pool_mut()
         .submit(token(1), WorkClass::Network, || 1)

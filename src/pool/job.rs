@@ -49,15 +49,9 @@ impl<T: Send + 'static> Job<T> {
         }
     }
 
-    /// Drops the work of a job that was never queued.
-    pub(super) fn refuse(self) {
-        let work = self.state.progress().replace(Stage::Finished);
-        drop(work); // foreign code, so no lock is held
-    }
-
     /// Runs the work on this thread, because no worker will.
     pub(super) fn run_here(&self) {
-        self.shared.remove(self.number);
+        self.shared.remove(self.number, false);
         self.shared.on_run(None, self.state.run());
     }
 
@@ -129,7 +123,7 @@ impl<T> Job<T> {
         }
         let work = progress.replace(Stage::Finished);
         drop(progress);
-        self.shared.cancel(self.number);
+        self.shared.remove(self.number, true);
         drop(work); // foreign code, so no lock is held
         true
     }

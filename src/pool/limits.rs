@@ -29,7 +29,7 @@ impl WorkClass {
     pub(super) const ALL: [Self; 3] = [Self::Cpu, Self::Disk, Self::Network];
 }
 
-/// The limits of a [`Pool`](crate::Pool): threads, jobs, and how long an idle thread lives.
+/// The limits of a [`Pool`](crate::Pool): threads, and how long an idle thread lives. Any number of jobs may be queued.
 ///
 /// ```
 /// use reactor::{Limits, Reactor};
@@ -50,8 +50,6 @@ pub struct Limits {
     pub disk: usize,
     /// How many threads may run [`WorkClass::Network`] at a time; at least 1. Default: 48.
     pub network: usize,
-    /// How many jobs of one class may be queued at a time; at least 1. Default: 1024.
-    pub queue: usize,
     /// How long an idle thread lives. Default: 10 s.
     pub idle: Duration,
 }
@@ -64,7 +62,6 @@ impl Limits {
             cpu: self.cpu.max(1),
             disk: self.disk.max(1),
             network: self.network.max(1),
-            queue: self.queue.max(1),
             idle: self.idle,
         }
     }
@@ -88,7 +85,6 @@ impl Default for Limits {
             cpu,
             disk,
             network,
-            queue: 1024,
             idle: Duration::from_secs(10),
         }
     }

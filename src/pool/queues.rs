@@ -95,11 +95,6 @@ impl Queues {
         queue.running + queue.jobs.len() >= limits.of_class(class)
     }
 
-    /// Whether a job of this class may be queued.
-    pub(super) fn has_capacity(&self, class: WorkClass, limits: &Limits) -> bool {
-        self.by_class[class as usize].jobs.len() < limits.queue
-    }
-
     fn startable_of(&self, class: WorkClass, limits: &Limits) -> usize {
         let queue = &self.by_class[class as usize];
         let free = limits.of_class(class).saturating_sub(queue.running);

@@ -39,15 +39,10 @@ struct State {
     /// Threads without a job. A worker counts as idle even before its thread starts.
     idle: usize,
     closed: bool,
-    /// Tokens to notify when the queue of the class has capacity.
-    capacity_waiters: Vec<(Token, WorkClass)>,
     statistics: PoolStatistics,
     /// How long jobs were queued before they began.
     queue_times: Histogram,
 }
-
-/// The queue is full.
-pub(super) struct Full;
 
 impl Shared {
     pub(super) fn new(handle: Handle, limits: Limits) -> Self {
@@ -57,7 +52,6 @@ impl Shared {
             threads: 0,
             idle: 0,
             closed: false,
-            capacity_waiters: Vec::new(),
             statistics: PoolStatistics::default(),
             queue_times: Histogram::new(),
         };
@@ -75,7 +69,7 @@ impl Shared {
         self.process == std::process::id()
     }
 
-    /// Starts the threads that the queued jobs may now have, and notifies tokens waiting for capacity.
+    /// Starts the threads that the queued jobs may now have.
     pub(super) fn set_limits(self: &Arc<Self>, limits: Limits) {
         let mut state = self.state();
         state.limits = limits;
@@ -83,7 +77,7 @@ impl Shared {
         let start = wanted.min(limits.threads.saturating_sub(state.threads));
         state.threads += start;
         state.idle += start;
-        self.notify_capacity_waiters(state);
+        drop(state);
         self.changed.notify_all();
         for _ in 0..start {
             // If this fails, existing workers run the jobs later: a job is queued without a thread only at the limit.
@@ -92,16 +86,8 @@ impl Shared {
     }
 
     /// Queues a job. True if the caller must start a thread for it with [`Shared::start_worker`].
-    pub(super) fn push(
-        &self,
-        number: u64,
-        class: WorkClass,
-        task: Arc<dyn Task>,
-    ) -> Result<bool, Full> {
+    pub(super) fn push(&self, number: u64, class: WorkClass, task: Arc<dyn Task>) -> bool {
         let mut state = self.state();
-        if !state.queues.has_capacity(class, &state.limits) {
-            return Err(Full);
-        }
         state.statistics.jobs += 1;
         let since = Instant::now();
         state.queues.push(
@@ -116,7 +102,7 @@ impl Shared {
         state.threads += usize::from(start);
         state.idle += usize::from(start);
         self.wake_idle_worker(state);
-        Ok(start)
+        start
     }
 
     /// Starts the thread of a worker that is already counted, for the job with this number.
@@ -160,22 +146,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn has_capacity(&self, class: WorkClass) -> bool {
-        let state = self.state();
-        state.queues.has_capacity(class, &state.limits)
-    }
-
     pub(super) fn is_busy(&self, class: WorkClass) -> bool {
         let state = self.state();
         state.queues.is_busy(class, &state.limits)
-    }
-
-    /// Notifies `token` now if the queue has capacity, or when a job next leaves the full queue.
-    pub(super) fn notify_when_capacity(&self, token: Token, class: WorkClass) {
-        // Checked and added under one lock; otherwise the last job could leave the queue in between.
-        let mut state = self.state();
-        state.capacity_waiters.push((token, class));
-        self.notify_capacity_waiters(state);
     }
 
     pub(super) fn statistics(&self) -> PoolStatistics {
@@ -207,21 +180,12 @@ impl Shared {
         }
     }
 
-    /// Removes a withdrawn job from its queue.
-    pub(super) fn cancel(&self, number: u64) {
+    /// Removes a job from its queue, because it was cancelled or the submitting thread will run it.
+    pub(super) fn remove(&self, number: u64, is_cancelled: bool) {
         let mut state = self.state();
-        state.statistics.cancelled += 1;
-        self.remove_from(state, number);
-    }
-
-    /// Removes from its queue a job that the submitting thread will run itself.
-    pub(super) fn remove(&self, number: u64) {
-        self.remove_from(self.state(), number);
-    }
-
-    fn remove_from(&self, mut state: MutexGuard<'_, State>, number: u64) {
+        state.statistics.cancelled += u64::from(is_cancelled);
         let removed = state.queues.remove(number);
-        self.notify_capacity_waiters(state);
+        drop(state);
         drop(removed);
     }
 
@@ -264,7 +228,7 @@ impl Shared {
         let mut state = self.state();
         loop {
             if let Some(found) = state.begin() {
-                self.notify_capacity_waiters(state);
+                self.wake_idle_worker(state);
                 return Some(found);
             }
             if state.closed {
@@ -284,15 +248,6 @@ impl Shared {
         }
         state.threads -= 1;
         None
-    }
-
-    /// Notifies all tokens waiting for a class that has capacity now.
-    fn notify_capacity_waiters(&self, mut state: MutexGuard<'_, State>) {
-        let waiters = state.take_capacity_waiters();
-        self.wake_idle_worker(state);
-        for (token, _) in waiters {
-            self.notify(token);
-        }
     }
 
     /// Wakes an idle worker if a job may begin. Otherwise makes no wake-up call, because futex(2) costs a system call
@@ -317,16 +272,6 @@ impl Shared {
 }
 
 impl State {
-    fn take_capacity_waiters(&mut self) -> Vec<(Token, WorkClass)> {
-        let waiters = std::mem::take(&mut self.capacity_waiters);
-        let has_capacity = |class| self.queues.has_capacity(class, &self.limits);
-        let (ready, waiting) = waiters
-            .into_iter()
-            .partition(|(_, class)| has_capacity(*class));
-        self.capacity_waiters = waiting;
-        ready
-    }
-
     fn startable(&self) -> usize {
         self.queues.startable(&self.limits)
     }

@@ -45,7 +45,6 @@ fn limits(threads: usize) -> Limits {
         cpu: threads,
         disk: threads,
         network: threads,
-        queue: 2,
         idle: Duration::from_secs(1),
     }
 }
@@ -202,25 +201,6 @@ fn a_thread_that_blocks_for_a_job_gets_its_outcome() {
         assert_eq!(outcome, expected);
         owner.turn_until(1);
         assert_eq!(owner.events(), [1]);
-    });
-}
-
-#[test]
-fn a_token_that_waits_for_capacity_is_notified() {
-    model("a_token_that_waits_for_capacity_is_notified", || {
-        let (mut owner, ran) = (Loop::new(), Ran::default());
-        let mut pool = pool(owner.handle(), 1);
-        let jobs: Vec<_> = (1..)
-            .map_while(|number| ran.submit(&mut pool, number).ok())
-            .collect();
-        let room = 100;
-        pool.notify_when_capacity(Token::new(room, 0), WorkClass::Disk);
-        owner.turn_until(jobs.len() + 1);
-        end_of_workers(&pool);
-        let mut reported = owner.events();
-        reported.sort_unstable();
-        let expected: Vec<_> = (1..).take(jobs.len()).chain([room]).collect();
-        assert_eq!(reported, expected);
     });
 }
 

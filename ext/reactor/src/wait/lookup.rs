@@ -71,7 +71,6 @@ pub fn lookup(
     let progress = match HookScope::enter(ruby, &this)? {
         Some(scope) if !is_local => {
             let class = class_of(&scope, host.as_deref(), hints.family);
-            work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for the query yet; a later wait redirects its notification.

@@ -6,7 +6,7 @@
 //! because a fiber that closes the IO first waits for the work ([`park_until_unused`]).
 
 use magnus::Error;
-use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass};
+use reactor::{Job, Operation, OperationId, Outcome, Pool, Refused, TimerId, Token, WorkClass};
 use reactor_scheduler::{state::wait::WakeCause, system::errno::Errno};
 
 use crate::{
@@ -33,16 +33,10 @@ pub fn on_pool<T: Send + 'static>(
 ) -> Result<T, Error> {
     let usage = (io_number, scope.slot);
     scope.scheduler.state_mut().uses.begin(usage);
-    let ended = wait_for_capacity(scope, io_number, class)
-        .and_then(|()| {
-            let mut state = scope.scheduler.state_mut();
-            let job = state.begin_job(scope.slot, io_number, |pool, token| {
-                pool.submit_or_run(token, class, work)
-            });
-            drop(state);
-            job.map_err(|refused| refusal(&refused))
-        })
-        .and_then(|job| wait_for_end(scope, io_number, job, None, || ()));
+    let job = begin_job(scope, io_number, |pool, token| {
+        pool.submit_or_run(token, class, work)
+    });
+    let ended = job.and_then(|job| wait_for_end(scope, io_number, job, None, || ()));
     scope.scheduler.end_use(usage);
     result_of(ended?)
 }
@@ -86,30 +80,26 @@ pub fn on_own_thread<T: Send + 'static>(
     result_of(ended?)
 }
 
-/// Parks until the pool's queue for this class has capacity.
-pub fn wait_for_capacity(scope: &HookScope, io_number: u64, class: WorkClass) -> Result<(), Error> {
-    let scheduler = scope.scheduler;
-    while scheduler
-        .state_mut()
-        .begin_wait_for_capacity(scope.slot, io_number, class)
-    {
-        scheduler.park(scope.slot)?;
-    }
-    Ok(())
-}
-
 /// Gives work that uses no descriptor to the pool, and begins a wait for its end.
 ///
 /// # Errors
 ///
-/// Errno::EAGAIN, or another error of pthread_create(3), if there is no thread; RuntimeError if the pool's queue is full.
+/// Errno::EAGAIN, or another error of pthread_create(3), if there is no thread.
 pub fn begin_work<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
+    begin_job(scope, 0, |pool, token| pool.submit(token, class, work))
+}
+
+fn begin_job<T: Send + 'static>(
+    scope: &HookScope,
+    io_number: u64,
+    submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
+) -> Result<Job<T>, Error> {
     let mut state = scope.scheduler.state_mut();
-    let job = state.begin_job(scope.slot, 0, |pool, token| pool.submit(token, class, work));
+    let job = state.begin_job(scope.slot, io_number, submit);
     drop(state);
     job.map_err(|refused| refusal(&refused))
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Job, Pool, Reactor, Refused, Token, WorkClass};
+use reactor::{Job, Pool, Refused, Token};
 
 use crate::state::{State, fiber::Slot, wait::Purpose};
 
@@ -16,25 +16,6 @@ const SLOW_WRITE: Duration = Duration::from_millis(1);
 const SLOW_WRITE_PENALTY: u32 = 100;
 
 impl State {
-    /// Begins a wait until the pool's queue for this class has capacity. If it already has, returns false and does
-    /// nothing.
-    pub fn begin_wait_for_capacity(
-        &mut self,
-        slot: Slot,
-        io_number: u64,
-        class: WorkClass,
-    ) -> bool {
-        let has_capacity = |reactor: &Reactor| reactor.pool().has_capacity(class);
-        if self.event_loop.reactor.as_ref().is_none_or(has_capacity) {
-            return false;
-        }
-        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        if let Some(reactor) = self.event_loop.reactor.as_ref() {
-            reactor.pool().notify_when_capacity(token, class);
-        }
-        true
-    }
-
     /// Gives work to the pool through `submit`, and begins a wait for its end.
     ///
     /// # Errors

@@ -46,7 +46,6 @@ impl Unpolled {
         pool.limit(Limits {
             threads: MAX_WAITS,
             network: MAX_WAITS,
-            queue: MAX_WAITS,
             ..pool.limits()
         });
         self.workers = Some((begin, pool));
