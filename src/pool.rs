@@ -268,13 +268,13 @@ mod tests {
             let mut job = pool
                 .submit(Token::new(0, 0), WorkClass::Disk, move || round)
                 .unwrap();
-            assert_eq!(job.wait(), Outcome::Done(round));
             // The worker becomes idle some time after its job ends.
             let deadline = Instant::now() + Duration::from_secs(60);
-            while pool.shared.idle() == 0 {
+            while pool.statistics().ended <= round || pool.shared.idle() == 0 {
                 assert!(Instant::now() < deadline, "it never becomes idle");
                 thread::yield_now();
             }
+            assert_eq!(job.take(), Some(Outcome::Done(round)));
         }
         assert_eq!(pool.statistics().started, 1);
     }

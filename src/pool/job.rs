@@ -1,9 +1,6 @@
 //! A job as the submitting thread sees it.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use crate::token::Token;
 
@@ -18,12 +15,17 @@ use super::{
 /// not begun is then never run; work that is running finishes without a notification.
 ///
 /// ```
-/// use reactor::{Outcome, WorkClass, Reactor, Token};
+/// use reactor::{Events, Outcome, WorkClass, Reactor, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7)?;
-/// // The thread that has the job may block for it instead of turning the reactor.
-/// assert_eq!(job.wait(), Outcome::Done(42));
+/// let outcome = loop {
+///     reactor.turn(&mut Events::new(), None)?;
+///     if let Some(outcome) = job.take() {
+///         break outcome;
+///     }
+/// };
+/// assert_eq!(outcome, Outcome::Done(42));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Job<T> {
@@ -67,31 +69,6 @@ impl<T: Send + 'static> Job<T> {
         let outcome = self.state.progress().take();
         self.is_taken |= outcome.is_some();
         outcome
-    }
-
-    /// Blocks this thread until the job ends, and takes the outcome.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the outcome was already taken or the job was cancelled, because the wait would never end.
-    pub fn wait(&mut self) -> Outcome<T> {
-        if !self.is_of_this_process() {
-            return Outcome::Dropped;
-        }
-        let mut progress = self.state.progress();
-        loop {
-            if let Some(outcome) = progress.take() {
-                self.is_taken = true;
-                return outcome;
-            }
-            assert!(
-                !matches!(progress.stage, Stage::Finished),
-                "nothing to wait for"
-            );
-            progress.awaited = true;
-            let woken = self.state.ended.wait(progress);
-            progress = woken.unwrap_or_else(PoisonError::into_inner);
-        }
     }
 
     /// Changes the token that is notified when the job ends, or notifies the new one at once if the job has ended and

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
     token::Token,
 };
 
@@ -61,14 +61,11 @@ pub(super) enum RunOutcome {
 /// What a job and its worker share.
 pub(super) struct JobState<T> {
     progress: Mutex<Progress<T>>,
-    pub(super) ended: Condvar,
 }
 
 pub(super) struct Progress<T> {
     pub(super) stage: Stage<T>,
     pub(super) token: Token,
-    /// Whether a thread is blocked waiting for the end. If not, futex(2) is not called.
-    pub(super) awaited: bool,
 }
 
 pub(super) enum Stage<T> {
@@ -86,11 +83,9 @@ impl<T> JobState<T> {
         let progress = Progress {
             stage: Stage::Waiting(Box::new(work)),
             token,
-            awaited: false,
         };
         Self {
             progress: Mutex::new(progress),
-            ended: Condvar::new(),
         }
     }
 
@@ -98,15 +93,6 @@ impl<T> JobState<T> {
         // A poisoned lock is harmless: no foreign code runs under it, and no stage is ever half written.
         let progress = self.progress.lock();
         progress.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes the thread blocked on the job, if any, once it has ended.
-    fn wake_waiter(&self, progress: MutexGuard<'_, Progress<T>>) {
-        let awaited = progress.awaited;
-        drop(progress);
-        if awaited {
-            self.ended.notify_all();
-        }
     }
 }
 
@@ -157,7 +143,6 @@ impl<T: Send> Task for JobState<T> {
         }
         progress.stage = Stage::Ended(outcome);
         let notify = Some(progress.token);
-        self.wake_waiter(progress);
         RunOutcome::Ended { panicked, notify }
     }
 
@@ -168,7 +153,7 @@ impl<T: Send> Task for JobState<T> {
         }
         let work = progress.replace(Stage::Ended(Outcome::Dropped));
         let token = progress.token;
-        self.wake_waiter(progress);
+        drop(progress);
         drop(work);
         Some(token)
     }

@@ -5,6 +5,8 @@
 //! The work owns all the memory it uses, and none of Ruby's. The descriptor it uses stays open until the work ends,
 //! because a fiber that closes the IO first waits for the work ([`park_until_unused`]).
 
+use std::{thread, time::Duration};
+
 use magnus::Error;
 use reactor::{Job, Operation, OperationId, Outcome, Pool, Refused, TimerId, Token, WorkClass};
 use reactor_scheduler::{state::wait::WakeCause, system::errno::Errno};
@@ -18,6 +20,9 @@ use crate::{
         thread::blocking_call,
     },
 };
+
+/// How often a fiber that is unwound, and may not park, asks whether its work has ended.
+const UNWINDING_PAUSE: Duration = Duration::from_millis(1);
 
 /// Makes the pool do `work` while the fiber is parked. If the fiber is interrupted, work that has not begun is withdrawn;
 /// work in progress is waited for, because it uses the descriptor of the IO with this number.
@@ -135,8 +140,12 @@ fn wait_for_end<T: Send + 'static>(
             let error = match Kept::new(error) {
                 Ok(error) => error,
                 Err(error) => {
-                    let ended = blocking_call(|| job.wait());
-                    drop(ended.unwrap_or_else(|| job.wait()));
+                    let mut end = || {
+                        while job.take().is_none() {
+                            thread::sleep(UNWINDING_PAUSE);
+                        }
+                    };
+                    blocking_call(&mut end).unwrap_or_else(end);
                     return Err(error);
                 }
             };
