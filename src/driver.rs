@@ -93,40 +93,21 @@ impl From<Unavailable> for io::Error {
 ///
 /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let (_, mut driver) = Backend::open(None)?;
-/// let token = Token::new(0, 0);
-/// let armed = driver.register(listener.as_descriptor(), token, Interest::READABLE)?;
-/// assert_eq!(armed, Registration::Armed);
+/// let (number, interest) = (listener.as_descriptor(), Interest::READABLE);
+/// let first = driver.register(number, Token::new(0, 0), interest, false)?;
+/// let again = driver.register(number, Token::new(0, 1), interest, true)?;
+/// assert_eq!((first, again), (Registration::New, Registration::Kept));
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// The descriptor is registered.
-    Armed,
+    /// The kernel had no registration of this file, and has one now. If there was one, the descriptor was closed or
+    /// replaced since, and anything cached about the old file is void.
+    New,
+    /// The kernel had the registration, and changed it.
+    Kept,
     /// The kernel cannot poll this kind of descriptor (`EPERM` from epoll_ctl(2): a regular file, a directory). It is
     /// always ready, and nothing is registered.
-    Unpollable,
-}
-
-/// The result of [`Driver::reregister`].
-///
-/// ```
-/// use reactor::{AsDescriptor, Backend, Interest, Reregistration, Token};
-///
-/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-/// let (_, mut driver) = Backend::open(None)?;
-/// driver.register(listener.as_descriptor(), Token::new(0, 0), Interest::READABLE)?;
-/// let reregistration = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
-/// assert_eq!(reregistration, Reregistration::Kept);
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reregistration {
-    /// The kernel still had the registration, and changed it.
-    Kept,
-    /// The kernel no longer had the registration, because the descriptor was closed or replaced, so it was added again.
-    /// Anything cached about the old file is void.
-    Renewed,
-    /// The descriptor is now of a kind the kernel cannot poll. Nothing is registered any more.
     Unpollable,
 }
 
@@ -177,8 +158,7 @@ pub trait Wake: Send + Sync {
 /// # The contract
 ///
 /// - **Edges.** An event is reported at least once after each change from not ready to ready, and once more after each
-///   `register` and `reregister` if the descriptor is ready then. Events may be repeated: a caller must not rely on
-///   silence.
+///   `register` if the descriptor is ready then. Events may be repeated: a caller must not rely on silence.
 /// - **Registered tokens only.** Events carry the newest token registered for a descriptor. An event for a deregistered
 ///   or replaced token may still arrive, because a duplicate of a closed descriptor keeps the old registration alive.
 ///   Callers detect such an event by the token's generation.
@@ -200,7 +180,7 @@ pub trait Wake: Send + Sync {
 ///
 /// let (_, mut driver) = Backend::open(None)?;
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-/// driver.register(socket.as_descriptor(), Token::new(3, 1), Interest::WRITABLE)?;
+/// driver.register(socket.as_descriptor(), Token::new(3, 1), Interest::WRITABLE, false)?;
 /// let mut events = Events::new();
 /// driver.poll(&mut events, Some(Duration::from_secs(1)))?;
 /// assert_eq!(events[0].token, Token::new(3, 1));
@@ -208,9 +188,10 @@ pub trait Wake: Send + Sync {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Driver: Send {
-    /// Starts reporting `interest` in the descriptor under `token`.
+    /// Reports `interest` in the descriptor under `token` from now on, once more if it is ready now.
     ///
-    /// If the descriptor is already registered (`EEXIST`), that registration is changed.
+    /// `is_known` tells whether the caller expects that the descriptor is registered. If the kernel finds otherwise
+    /// (`EEXIST`, `ENOENT`), that takes a system call more.
     ///
     /// # Errors
     ///
@@ -222,21 +203,8 @@ pub trait Driver: Send {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration>;
-
-    /// Replaces the interest and token of a registered descriptor, and reports it once more if it is ready now.
-    ///
-    /// If the kernel no longer has the registration (`ENOENT`), it is added again.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Driver::register`]. On error, nothing is registered.
-    fn reregister(
-        &mut self,
-        descriptor: Descriptor,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration>;
 
     /// Ends the registration of a descriptor.
     ///

@@ -158,7 +158,7 @@ pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds},
     descriptor::{Descriptor, poll_now},
-    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
+    driver::{Driver, Operations, Registration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
     histogram::Histogram,

@@ -13,8 +13,7 @@ use std::{io, sync::Arc, time::Duration};
 mod memory;
 
 use reactor::{
-    Descriptor, Driver, Events, Interest, OwnerId, Reactor, Registration, Reregistration, Token,
-    Wait, Wake,
+    Descriptor, Driver, Events, Interest, OwnerId, Reactor, Registration, Token, Wait, Wake,
 };
 
 /// Accepts every registration, and reports nothing.
@@ -29,12 +28,14 @@ impl Wake for NoWake {
 }
 
 impl Driver for NoKernel {
-    fn register(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Registration> {
-        Ok(Registration::Armed)
-    }
-
-    fn reregister(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Reregistration> {
-        Ok(Reregistration::Kept)
+    fn register(
+        &mut self,
+        _: Descriptor,
+        _: Token,
+        _: Interest,
+        _: bool,
+    ) -> io::Result<Registration> {
+        Ok(Registration::Kept)
     }
 
     fn deregister(&mut self, _: Descriptor) -> io::Result<()> {

@@ -7,7 +7,7 @@ mod mock_driver;
 use std::time::{Duration, Instant};
 
 use reactor::{
-    Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Reregistration,
+    Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Registration,
     Statistics, Token, Wait, WaitId,
 };
 
@@ -98,7 +98,7 @@ fn each_step_is_counted() {
     stage.attempted(READ, Attempt::WouldBlock);
     stage.wait(OURS, READ, 2);
     stage.wait(OURS, WRITE, 3);
-    stage.script.on_reregister(Ok(Reregistration::Renewed));
+    stage.script.on_reregister(Ok(Registration::New));
     stage.reactor.replaced(5);
     assert_eq!(stage.report(Ready::HANGUP).len(), 2);
     stage.report(Ready::READABLE);

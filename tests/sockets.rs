@@ -9,7 +9,7 @@ use std::{
 
 use reactor::{
     AsDescriptor, Attempt, Backend, CachedReadiness, Driver, Event, Events, Interest, Reactor,
-    Ready, Registration, Reregistration, Source, Token, Wait, WaitId,
+    Ready, Registration, Source, Token, Wait, WaitId,
 };
 
 use sockets::{NOW, TEST_TIMEOUT, backends, tcp};
@@ -37,8 +37,8 @@ struct Port {
 impl Port {
     fn arm(&mut self, socket: &impl AsDescriptor, number: u32, interest: Interest) {
         let socket = socket.as_descriptor();
-        let armed = self.driver.register(socket, token(number), interest);
-        assert_eq!(armed.unwrap(), Registration::Armed);
+        let armed = self.driver.register(socket, token(number), interest, false);
+        assert_ne!(armed.unwrap(), Registration::Unpollable);
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> Vec<Event> {
@@ -74,15 +74,15 @@ fn on_every_driver(test: impl Fn(&mut Port)) {
 }
 
 #[test]
-fn a_ready_socket_is_reported_at_once_and_after_reregister() {
+fn a_ready_socket_is_reported_at_once_and_when_it_is_registered_again() {
     on_every_driver(|port| {
         let (ours, mut theirs) = tcp();
         port.arm(&ours, 1, WRITE);
         port.until(1, Ready::WRITABLE);
         theirs.write_all(b"x").unwrap();
         let socket = ours.as_descriptor();
-        let reregistration = port.driver.reregister(socket, token(2), READ | WRITE);
-        assert_eq!(reregistration.unwrap(), Reregistration::Kept);
+        let again = port.driver.register(socket, token(2), READ | WRITE, true);
+        assert_eq!(again.unwrap(), Registration::Kept);
         port.until(2, Ready::READABLE | Ready::WRITABLE);
     });
 }

@@ -15,7 +15,7 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Driver, Registration, Reregistration, Wake},
+    driver::{Driver, Registration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -92,19 +92,11 @@ impl Driver for MioDriver {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
+        let registry = self.queue.registry();
         self.sources
-            .register(self.queue.registry(), descriptor, token, interest)
-    }
-
-    fn reregister(
-        &mut self,
-        descriptor: Descriptor,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        self.sources
-            .reregister(self.queue.registry(), descriptor, token, interest)
+            .register(registry, descriptor, token, interest, is_known)
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {

@@ -19,7 +19,7 @@ use std::{
 
 use crate::{
     descriptor::{asked_of_poll, bad_descriptor, is_file, poll_all, ready_of_poll},
-    driver::{BATCH, Driver, Registration, Reregistration, Wake},
+    driver::{BATCH, Driver, Registration, Wake},
     event::{Event, Events},
     interest::Interest,
     token::Token,
@@ -96,19 +96,8 @@ impl Driver for PollDriver {
         descriptor: RawFd,
         token: Token,
         interest: Interest,
+        _is_known: bool,
     ) -> io::Result<Registration> {
-        Ok(match self.reregister(descriptor, token, interest)? {
-            Reregistration::Unpollable => Registration::Unpollable,
-            Reregistration::Kept | Reregistration::Renewed => Registration::Armed,
-        })
-    }
-
-    fn reregister(
-        &mut self,
-        descriptor: RawFd,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
         let mut set = self.shared.set();
         if self.shared.owns(descriptor) {
             set.entries[WAKE].fd = RawFd::MAX; // is never open, so that each poll fails
@@ -120,11 +109,11 @@ impl Driver for PollDriver {
             .and_then(|()| is_file(descriptor));
         if !matches!(is_file, Ok(false)) {
             set.remove(descriptor);
-            return is_file.map(|_| Reregistration::Unpollable);
+            return is_file.map(|_| Registration::Unpollable);
         }
         Ok(match set.put(descriptor, token, asked_of_poll(interest)) {
-            true => Reregistration::Kept,
-            false => Reregistration::Renewed,
+            true => Registration::Kept,
+            false => Registration::New,
         })
     }
 
@@ -286,7 +275,7 @@ mod tests {
     fn with_a_socket(interest: Interest) -> (PollDriver, UnixStream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut driver = PollDriver::open().unwrap();
-        let armed = driver.register(ours.as_raw_fd(), Token::new(1, 1), interest);
+        let armed = driver.register(ours.as_raw_fd(), Token::new(1, 1), interest, false);
         armed.unwrap();
         (driver, ours, theirs)
     }
@@ -313,7 +302,7 @@ mod tests {
             let (mut driver, _ours, _theirs) = with_a_socket(Interest::WRITABLE);
             let own = [&driver.shared.woken, &driver.shared.wake][own].as_raw_fd();
             driver.note_close(own);
-            let answer = driver.register(own, Token::new(2, 1), Interest::READABLE);
+            let answer = driver.register(own, Token::new(2, 1), Interest::READABLE, false);
             assert_eq!(answer.unwrap_err().raw_os_error(), Some(libc::EBADF));
             let polled = driver.poll(&mut Events::new(), NOW);
             assert_eq!(polled.unwrap_err().raw_os_error(), Some(libc::EBADF));

@@ -8,16 +8,14 @@ use std::{
     time::Duration,
 };
 
-use reactor::{
-    Descriptor, Driver, Event, Events, Interest, Ready, Registration, Reregistration, Token, Wake,
-};
+use reactor::{Descriptor, Driver, Event, Events, Interest, Ready, Registration, Token, Wake};
 
 /// A call that the driver has received. Polls and sleeps are recorded in [`Script::timeouts`] instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Driver::register`] with this interest.
     Register(Descriptor, Interest),
-    /// [`Driver::reregister`] with this interest.
+    /// The same, of what is known to be registered.
     Reregister(Descriptor, Interest),
     /// [`Driver::deregister`].
     Deregister(Descriptor),
@@ -53,18 +51,18 @@ struct State {
     tokens: HashMap<Descriptor, Token>,
     reports: Events,
     registrations: VecDeque<io::Result<Registration>>,
-    reregistrations: VecDeque<io::Result<Reregistration>>,
+    reregistrations: VecDeque<io::Result<Registration>>,
     wakes: usize,
 }
 
 impl Script {
-    /// Sets the answer to the next `register` without a scripted answer, instead of [`Registration::Armed`].
+    /// Sets the answer to the next registration without a scripted answer, instead of [`Registration::New`].
     pub fn on_register(&self, answer: io::Result<Registration>) {
         self.state().registrations.push_back(answer);
     }
 
-    /// Sets the answer to the next `reregister` without a scripted answer, instead of [`Reregistration::Kept`].
-    pub fn on_reregister(&self, answer: io::Result<Reregistration>) {
+    /// The same for what is known to be registered, instead of [`Registration::Kept`].
+    pub fn on_reregister(&self, answer: io::Result<Registration>) {
         self.state().reregistrations.push_back(answer);
     }
 
@@ -111,27 +109,24 @@ impl Driver for Mock {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
         let mut state = self.script.state();
-        state.calls.push(Call::Register(descriptor, interest));
         state.tokens.insert(descriptor, token);
-        let answer = state.registrations.pop_front();
-        answer.unwrap_or(Ok(Registration::Armed))
-    }
-
-    fn reregister(
-        &mut self,
-        descriptor: Descriptor,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        let mut state = self.script.state();
-        state.calls.push(Call::Reregister(descriptor, interest));
-        state.tokens.insert(descriptor, token);
-        state
-            .reregistrations
-            .pop_front()
-            .unwrap_or(Ok(Reregistration::Kept))
+        let (call, answer, usual) = match is_known {
+            true => (
+                Call::Reregister(descriptor, interest),
+                state.reregistrations.pop_front(),
+                Registration::Kept,
+            ),
+            false => (
+                Call::Register(descriptor, interest),
+                state.registrations.pop_front(),
+                Registration::New,
+            ),
+        };
+        state.calls.push(call);
+        answer.unwrap_or(Ok(usual))
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {

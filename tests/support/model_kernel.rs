@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use reactor::{
-    Descriptor, Driver, Event, Events, Interest, Ready, Registration, Reregistration, Token, Wake,
-};
+use reactor::{Descriptor, Driver, Event, Events, Interest, Ready, Registration, Token, Wake};
 
 use crate::memory;
 
@@ -27,7 +25,7 @@ pub enum Call {
 pub enum Answer {
     /// Registered; or the registration was found.
     Kept,
-    Renewed,
+    New,
     Unpollable,
     Failed,
 }
@@ -258,7 +256,7 @@ impl State {
         if known.is_some() {
             Answer::Kept
         } else {
-            Answer::Renewed
+            Answer::New
         }
     }
 
@@ -304,29 +302,18 @@ impl Driver for Kernel {
         number: Descriptor,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
         memory::counted(false, || {
             let answer = self.state().arm(number, token, interest);
-            match self.called(Call::Register(number, interest), Some(token), answer) {
-                Answer::Kept | Answer::Renewed => Ok(Registration::Armed),
+            let call = match is_known {
+                true => Call::Reregister(number, interest),
+                false => Call::Register(number, interest),
+            };
+            match self.called(call, Some(token), answer) {
+                Answer::Kept => Ok(Registration::Kept),
+                Answer::New => Ok(Registration::New),
                 Answer::Unpollable => Ok(Registration::Unpollable),
-                Answer::Failed => Err(io::ErrorKind::OutOfMemory.into()),
-            }
-        })
-    }
-
-    fn reregister(
-        &mut self,
-        number: Descriptor,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        memory::counted(false, || {
-            let answer = self.state().arm(number, token, interest);
-            match self.called(Call::Reregister(number, interest), Some(token), answer) {
-                Answer::Kept => Ok(Reregistration::Kept),
-                Answer::Renewed => Ok(Reregistration::Renewed),
-                Answer::Unpollable => Ok(Reregistration::Unpollable),
                 Answer::Failed => Err(io::ErrorKind::OutOfMemory.into()),
             }
         })

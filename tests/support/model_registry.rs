@@ -155,7 +155,7 @@ impl<'table> Expected<'table> {
             None => {}
             Some(made) => {
                 let begun = match (made.call, made.answer) {
-                    (Call::Register(..), Answer::Kept | Answer::Renewed) => Ok(true),
+                    (Call::Register(..), Answer::Kept | Answer::New) => Ok(true),
                     (Call::Register(..), Answer::Unpollable) => Ok(false),
                     (Call::Register(..), Answer::Failed) => Err(()),
                     _ => self.rearmed(number, made),
@@ -417,8 +417,8 @@ impl<'table> Expected<'table> {
                 });
                 Ok(true)
             }
-            Answer::Renewed => {
-                self.no_call("renewed");
+            Answer::New => {
+                self.no_call("new");
                 self.begin(number, owner, made);
                 Ok(true)
             }

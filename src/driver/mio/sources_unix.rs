@@ -6,7 +6,7 @@ use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{
     descriptor::{is_file, poll_now},
-    driver::{Registration, Reregistration},
+    driver::Registration,
     event::Ready,
     interest::Interest,
     token::Token,
@@ -30,64 +30,43 @@ impl Sources {
         descriptor: RawFd,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
         let asked = translate(interest)?;
-        let number = mio::Token(token.into());
         if is_always_ready(descriptor)? {
             return Ok(Registration::Unpollable);
         }
-        let mut source = SourceFd(&descriptor);
-        let mut result = source.register(registry, number, asked);
-        // Another process or thread may close the file, and so end the registration, between finding and changing it.
-        for _ in 0..3 {
-            result = match result {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    source.reregister(registry, number, asked)
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    source.register(registry, number, asked)
-                }
-                result => result,
+        let (mut source, number) = (SourceFd(&descriptor), mio::Token(token.into()));
+        let (mut finds, mut left) = (is_known, 4);
+        loop {
+            let (result, contradiction) = match finds {
+                true => (
+                    source.reregister(registry, number, asked),
+                    io::ErrorKind::NotFound,
+                ),
+                false => (
+                    source.register(registry, number, asked),
+                    io::ErrorKind::AlreadyExists,
+                ),
             };
-        }
-        match result {
-            Ok(()) => {
-                self.note(descriptor, token, interest);
-                Ok(Registration::Armed)
+            match result {
+                Ok(()) => break,
+                // Another process or thread may close the file, and so end the registration, between finding and
+                // changing it.
+                Err(error) if error.kind() == contradiction && left > 0 => {
+                    (finds, left) = (!finds, left - 1);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    return Ok(Registration::Unpollable);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(Registration::Unpollable),
-            Err(error) => Err(error),
         }
-    }
-
-    pub(super) fn reregister(
-        &mut self,
-        registry: &Registry,
-        descriptor: RawFd,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        let asked = translate(interest)?;
-        if is_always_ready(descriptor)? {
-            return Ok(Reregistration::Unpollable);
-        }
-        match SourceFd(&descriptor).reregister(registry, mio::Token(token.into()), asked) {
-            Ok(()) => {
-                self.note(descriptor, token, interest);
-                Ok(Reregistration::Kept)
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                Ok(Reregistration::Unpollable)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let registration = self.register(registry, descriptor, token, interest)?;
-                Ok(match registration {
-                    Registration::Armed => Reregistration::Renewed,
-                    Registration::Unpollable => Reregistration::Unpollable,
-                })
-            }
-            Err(error) => Err(error),
-        }
+        self.note(descriptor, token, interest);
+        Ok(match is_known && left == 4 {
+            true => Registration::Kept,
+            false => Registration::New,
+        })
     }
 
     pub(super) fn deregister(&mut self, registry: &Registry, descriptor: RawFd) -> io::Result<()> {

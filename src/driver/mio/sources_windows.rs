@@ -11,7 +11,7 @@ use mio::{Registry, event::Source, net::UdpSocket};
 
 use crate::{
     descriptor::{bad_descriptor, unsupported},
-    driver::{Registration, Reregistration},
+    driver::Registration,
     event::Ready,
     interest::Interest,
     token::Token,
@@ -74,13 +74,17 @@ impl Drop for Borrowed {
 }
 
 impl Sources {
+    /// Always registers anew: mio polls the socket that was open at registration, but its number may have been reused
+    /// for another socket since.
     pub(super) fn register(
         &mut self,
         registry: &Registry,
         socket: RawSocket,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
+        let is_kept = is_known && self.sockets.contains_key(&socket);
         self.remove(socket);
         let polled = Some(Borrowed::register(registry, socket, token, interest)?);
         let registered = Registered {
@@ -90,24 +94,9 @@ impl Sources {
         };
         self.sockets.insert(socket, registered);
         self.tokens.insert(token, socket);
-        Ok(Registration::Armed)
-    }
-
-    /// Always registers anew: mio polls the socket that was open at registration, but its number may have been reused
-    /// for another socket since.
-    pub(super) fn reregister(
-        &mut self,
-        registry: &Registry,
-        socket: RawSocket,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        let known = self.sockets.contains_key(&socket);
-        self.register(registry, socket, token, interest)?;
-        Ok(if known {
-            Reregistration::Kept
-        } else {
-            Reregistration::Renewed
+        Ok(match is_kept {
+            true => Registration::Kept,
+            false => Registration::New,
         })
     }
 

@@ -23,9 +23,7 @@ use std::{
 
 use crate::{
     descriptor::Descriptor,
-    driver::{
-        BATCH, Driver, Operations, Registration, Reregistration, Unavailable, Wake, mio::MioDriver,
-    },
+    driver::{BATCH, Driver, Operations, Registration, Unavailable, Wake, mio::MioDriver},
     event::Events,
     interest::Interest,
     token::Token,
@@ -57,7 +55,7 @@ pub(crate) fn open() -> Result<Box<dyn Driver>, Unavailable> {
     let mut readiness =
         MioDriver::open(BATCH / 2).map_err(|error| refused("epoll_create1", &error))?;
     let registered = readiness
-        .register(number, Token::WAKE, Interest::READABLE)
+        .register(number, Token::WAKE, Interest::READABLE, false)
         .map_err(|error| refused("epoll_ctl", &error))?;
     if registered == Registration::Unpollable {
         // Without it, no completion would wake the polling thread.
@@ -91,17 +89,10 @@ impl Driver for UringDriver {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
+        is_known: bool,
     ) -> io::Result<Registration> {
-        self.readiness.register(descriptor, token, interest)
-    }
-
-    fn reregister(
-        &mut self,
-        descriptor: Descriptor,
-        token: Token,
-        interest: Interest,
-    ) -> io::Result<Reregistration> {
-        self.readiness.reregister(descriptor, token, interest)
+        self.readiness
+            .register(descriptor, token, interest, is_known)
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {

@@ -9,6 +9,7 @@
 //! - **Generation**: each call that arms a descriptor uses the next generation of its token. The kernel may hold
 //!   several registrations for one number, because a duplicate keeps the file of a closed descriptor open. Only events
 //!   of the newest generation are accepted.
+//! - **Reregister**: [`Driver::register`](crate::Driver::register) of what is known to be registered.
 //! - **New registration**: the cached readiness is cleared, the owner is set, the waits are kept.
 //! - **Cleared**: nothing is registered and nothing is cached.
 //! - **Wanted**: the directions that an unanswered wait asks for.
@@ -26,7 +27,7 @@
 //! | the driver's answer            | effect |
 //! |--------------------------------|--------|
 //! | kept                           | the cached readiness stays |
-//! | renewed                        | new registration of the same owner |
+//! | new                            | new registration of the same owner |
 //! | unpollable                     | this wait is ready at once, other waits are answered with what they asked for, cleared |
 //! | an error                       | it is returned, other waits are answered with an error, cleared |
 //!
@@ -78,7 +79,7 @@ use std::io;
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Registration, Reregistration},
+    driver::Registration,
     event::{Event, Events, Ready},
     interest::Interest,
     reactor::Reactor,
@@ -124,7 +125,7 @@ impl Reactor {
     ) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
         // An entry is allocated only after the kernel has accepted the number.
-        if driver.register(descriptor, token, asked)? == Registration::Unpollable {
+        if driver.register(descriptor, token, asked, false)? == Registration::Unpollable {
             return Ok(false);
         }
         self.statistics.registered += 1;
@@ -148,18 +149,18 @@ impl Reactor {
     pub(super) fn renew(&mut self, slot: u32, interest: Interest) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
         let cache = &mut self.registry.claim(slot).cache;
-        match driver.reregister(Registry::descriptor(slot), token, interest) {
-            Ok(Reregistration::Kept) => {
+        match driver.register(Registry::descriptor(slot), token, interest, true) {
+            Ok(Registration::Kept) => {
                 self.statistics.rearmed += 1;
                 cache.adjust(token, interest);
                 Ok(true)
             }
-            Ok(Reregistration::Renewed) => {
+            Ok(Registration::New) => {
                 self.statistics.renewed += 1;
                 cache.begin(cache.owner(), token, interest);
                 Ok(true)
             }
-            Ok(Reregistration::Unpollable) => {
+            Ok(Registration::Unpollable) => {
                 self.abandon(slot, None);
                 Ok(false)
             }

@@ -247,8 +247,7 @@ mod tests {
     use std::{io, sync::Arc, time::Duration};
 
     use reactor::{
-        Descriptor, Driver, Events, Interest, Reactor, Ready, Registration, Reregistration, Token,
-        Wake,
+        Descriptor, Driver, Events, Interest, Reactor, Ready, Registration, Token, Wake,
     };
 
     use super::{EventLoop, deadlock_check_interval};
@@ -283,17 +282,9 @@ mod tests {
             on: Descriptor,
             token: Token,
             what: Interest,
+            is_known: bool,
         ) -> io::Result<Registration> {
-            self.0.register(on, token, what)
-        }
-
-        fn reregister(
-            &mut self,
-            on: Descriptor,
-            token: Token,
-            what: Interest,
-        ) -> io::Result<Reregistration> {
-            self.0.reregister(on, token, what)
+            self.0.register(on, token, what, is_known)
         }
 
         fn deregister(&mut self, on: Descriptor) -> io::Result<()> {

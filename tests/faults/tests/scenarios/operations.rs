@@ -57,7 +57,7 @@ pub fn with_events(world: &World) {
         let mut reported = BTreeSet::new();
         let registered = retry(|| {
             let token = Token::new(100, round);
-            driver.register(number(&other), token, Interest::READABLE)
+            driver.register(number(&other), token, Interest::READABLE, false)
         });
         if registered == Registration::Unpollable {
             reported.insert(100); // The answer to EPERM: always ready.

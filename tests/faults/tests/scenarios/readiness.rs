@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use reactor::{
-    Backend, Events, Interest, OwnerId, Reactor, Registration, Reregistration, Token, Wait,
-    poll_now,
-};
+use reactor::{Backend, Events, Interest, OwnerId, Reactor, Registration, Token, Wait, poll_now};
 use reactor_faults::marks::library;
 use rustix::pipe::pipe;
 
@@ -54,15 +51,11 @@ pub fn events(world: &World) {
         let mut reported = BTreeSet::new();
         for (place, descriptor) in (0..).zip(all) {
             let token = Token::new(place, round);
-            let is_unpollable = if round == 1 {
-                let done = retry(|| driver.reregister(descriptor, token, Interest::READABLE));
-                done == Reregistration::Unpollable
-            } else {
-                let done = retry(|| driver.register(descriptor, token, Interest::READABLE));
-                done == Registration::Unpollable
-            };
+            let is_known = round == 1;
+            let registered =
+                retry(|| driver.register(descriptor, token, Interest::READABLE, is_known));
             // The answer to EPERM: always ready.
-            if is_unpollable {
+            if registered == Registration::Unpollable {
                 reported.insert(place);
             }
         }
@@ -87,8 +80,14 @@ pub fn events(world: &World) {
         }
     }
     let manifest = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
-    let registered =
-        retry(|| driver.register(number(&manifest), Token::new(9, 0), Interest::READABLE));
+    let registered = retry(|| {
+        driver.register(
+            number(&manifest),
+            Token::new(9, 0),
+            Interest::READABLE,
+            false,
+        )
+    });
     print(&format!("file {}", registered == Registration::Unpollable));
     library(|| drop(driver));
 }

@@ -11,8 +11,7 @@ use std::{
 
 use loom::sync::{Condvar, Mutex};
 use reactor::{
-    Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
-    Sleep, Token, Wake,
+    Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Sleep, Token, Wake,
 };
 
 /// How many preemptions an interleaving has at most, unless `LOOM_MAX_PREEMPTIONS` gives another number.
@@ -50,11 +49,13 @@ struct Bell {
 }
 
 impl Driver for Kernel {
-    fn register(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Registration> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn reregister(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Reregistration> {
+    fn register(
+        &mut self,
+        _: Descriptor,
+        _: Token,
+        _: Interest,
+        _: bool,
+    ) -> io::Result<Registration> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
