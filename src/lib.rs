@@ -92,7 +92,7 @@
 //! | `pool`  | yes        | `Pool`: threads for work that may block. No dependency |
 //! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Checks at run time whether the kernel allows it |
 //!
-//! Without features, the crate depends on mio (the platforms' queues) and, on Unix, on libc (ppoll, fstat, fcntl).
+//! Without features, the crate depends on mio (the platforms' queues), slab and, on Unix, libc (ppoll, fstat, fcntl).
 //!
 //! # Platforms
 //!

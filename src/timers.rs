@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 use crate::{
     deadline::Deadline,
     event::{Event, Events, Ready},
@@ -15,7 +17,8 @@ const ARITY: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     slot: u32,
-    generation: u32,
+    /// The lower half of its number.
+    arrival: u32,
 }
 
 /// Timers ordered by deadline and, for equal deadlines, by insertion.
@@ -42,9 +45,7 @@ pub struct TimerId {
 pub struct Timers {
     /// No entry is due before its parent, which is at `(place - 1) / ARITY`.
     heap: Vec<Entry>,
-    slots: Vec<Slot>,
-    /// Indices of slots without a timer.
-    free: Vec<u32>,
+    slots: Slab<Slot>,
     arrivals: u64,
 }
 
@@ -58,8 +59,6 @@ struct Entry {
 
 #[derive(Debug)]
 struct Slot {
-    /// The generation of the slot's current timer; in a free slot, that of the next timer.
-    generation: u32,
     /// The timer's index in the heap.
     place: u32,
     token: Token,
@@ -70,36 +69,37 @@ impl Timers {
     pub const fn new() -> Self {
         Self {
             heap: Vec::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             arrivals: 0,
         }
     }
 
     /// Adds a timer: [`Timers::expire`] reports `token` once `deadline` has passed.
     pub fn insert(&mut self, deadline: Deadline, token: Token) -> TimerId {
-        let slot = self.claim(token);
-        let place = self.heap.len();
+        let (place, arrival) = (self.heap.len(), self.arrivals);
+        let slot = self.slots.insert(Slot {
+            place: place as u32,
+            token,
+        }) as u32;
         self.heap.push(Entry {
             deadline,
-            arrival: self.arrivals,
+            arrival,
             slot,
         });
         self.arrivals += 1;
         self.sift_up(place);
-        let generation = self.slots[slot as usize].generation;
-        TimerId { slot, generation }
+        TimerId {
+            slot,
+            arrival: arrival as u32,
+        }
     }
 
     /// Removes a timer. False if it has already elapsed or been cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
-        match self.slots.get(timer.slot as usize) {
-            Some(slot) if slot.generation == timer.generation => {
-                self.remove(slot.place as usize);
-                true
-            }
-            _ => false,
-        }
+        let slot = self.slots.get(timer.slot as usize);
+        let place = slot.map(|slot| slot.place as usize);
+        let place = place.filter(|place| self.heap[*place].arrival as u32 == timer.arrival);
+        place.map(|place| self.remove(place)).is_some()
     }
 
     /// The earliest deadline; None if there are no timers.
@@ -138,20 +138,6 @@ impl Timers {
         self.heap.is_empty()
     }
 
-    /// Claims a slot for a new timer, whose place in the heap is not known yet.
-    fn claim(&mut self, token: Token) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize].token = token;
-            return slot;
-        }
-        self.slots.push(Slot {
-            generation: 0,
-            place: 0,
-            token,
-        });
-        (self.slots.len() - 1) as u32
-    }
-
     fn remove(&mut self, place: usize) -> Token {
         let entry = self.heap.swap_remove(place);
         if place < self.heap.len() {
@@ -159,10 +145,7 @@ impl Timers {
             self.sift_up(place);
             self.sift_down(place);
         }
-        self.free.push(entry.slot);
-        let slot = &mut self.slots[entry.slot as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.token
+        self.slots.remove(entry.slot as usize).token
     }
 
     fn sift_up(&mut self, mut place: usize) {
@@ -262,7 +245,7 @@ mod tests {
             assert_eq!((timers.next(), timers.len()), (next, model.len()));
         }
         assert!(
-            timers.slots.len() < 1_000,
+            timers.slots.capacity() < 1_000,
             "the slots of timers that have ended are used again"
         );
     }

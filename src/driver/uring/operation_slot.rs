@@ -2,11 +2,10 @@
 //!
 //! | stage     | the memory belongs to | left by |
 //! |-----------|-----------------------|---------|
-//! | idle      | the slot              | `start`: queued |
-//! | queued    | the caller            | `submitted`: in flight; `release`: idle |
+//! | queued    | the caller            | `submitted`: in flight; its end |
 //! | in flight | the caller and the kernel | `complete`: complete; `orphan`: orphaned |
-//! | complete  | the caller            | `release`: idle |
-//! | orphaned  | the kernel            | `release`, once the completion has arrived: idle |
+//! | complete  | the caller            | its end |
+//! | orphaned  | the kernel            | its end, once the completion has arrived |
 
 use std::io;
 
@@ -18,13 +17,9 @@ use crate::{
     token::Token,
 };
 
-/// `release` frees buffers larger than this many bytes, and keeps smaller ones for the slot's next operation.
-const KEPT_BUFFER_MAX: usize = 1 << 16;
-
 /// The stage of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    Idle,
     Queued,
     InFlight,
     /// Holds the completion's result: a byte count, or a negative error number.
@@ -33,10 +28,9 @@ pub(super) enum Stage {
     Orphaned,
 }
 
-/// Holds one operation at a time.
+/// An operation that has not ended.
 pub(super) struct OperationSlot {
-    /// Counts the slot's operations, so that stale ids are detected.
-    generation: u32,
+    id: OperationId,
     stage: Stage,
     token: Token,
     entry: squeue::Entry,
@@ -45,14 +39,36 @@ pub(super) struct OperationSlot {
 }
 
 impl OperationSlot {
-    pub(super) fn new() -> Self {
-        Self {
-            generation: 0,
-            stage: Stage::Idle,
-            token: Token::WAKE,
-            entry: opcode::Nop::new().build(),
-            buffer: Vec::new(),
+    /// Starts an operation with this buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::OutOfMemory`] if the buffer cannot be allocated.
+    pub(super) fn start(
+        id: OperationId,
+        descriptor: Descriptor,
+        operation: Operation<'_>,
+        token: Token,
+        mut buffer: Vec<u8>,
+    ) -> io::Result<Self> {
+        buffer.clear();
+        buffer.try_reserve(operation.size())?;
+        if let Operation::Send(bytes) = operation {
+            buffer.extend_from_slice(bytes);
         }
+        let entry = entry(descriptor, operation, buffer.as_mut_ptr());
+        Ok(Self {
+            id,
+            stage: Stage::Queued,
+            token,
+            entry: entry.user_data(id.into()),
+            buffer,
+        })
+    }
+
+    /// The buffer of an operation that has ended.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        self.buffer
     }
 
     pub(super) fn stage(&self) -> Stage {
@@ -71,33 +87,8 @@ impl OperationSlot {
         &self.entry
     }
 
-    /// The id of the current operation, or of the next one if the slot is idle. `index` is this slot's index.
-    pub(super) fn id(&self, index: u32) -> OperationId {
-        OperationId::new(index, self.generation)
-    }
-
-    /// Whether this id is that of the current operation.
-    pub(super) fn has(&self, id: OperationId) -> bool {
-        self.generation == id.generation() && self.stage != Stage::Idle
-    }
-
-    /// Starts an operation in this idle slot, whose index is `index`. The slot stays idle if the buffer cannot be
-    /// allocated.
-    pub(super) fn start(
-        &mut self,
-        index: u32,
-        descriptor: Descriptor,
-        operation: Operation<'_>,
-        token: Token,
-    ) -> io::Result<OperationId> {
-        self.buffer.clear();
-        self.buffer.try_reserve(operation.size())?;
-        self.stage = Stage::Queued;
-        self.token = token;
-        self.prepare(descriptor, operation);
-        let id = self.id(index);
-        self.entry.set_user_data(id.into());
-        Ok(id)
+    pub(super) fn id(&self) -> OperationId {
+        self.id
     }
 
     /// The entry was pushed to the submission queue.
@@ -114,34 +105,20 @@ impl OperationSlot {
     pub(super) fn complete(&mut self, result: i32) {
         self.stage = Stage::Complete(result);
     }
+}
 
-    /// Ends the operation. The kernel must no longer have the buffer.
-    pub(super) fn release(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
-        self.stage = Stage::Idle;
-        self.buffer.clear();
-        if self.buffer.capacity() > KEPT_BUFFER_MAX {
-            self.buffer = Vec::new();
-        }
-    }
-
-    fn prepare(&mut self, descriptor: Descriptor, operation: Operation<'_>) {
-        let fd = types::Fd(descriptor);
-        if let Operation::Send(bytes) = operation {
-            self.buffer.extend_from_slice(bytes);
-        }
-        let size = operation.size().try_into().unwrap_or(i32::MAX as u32);
-        let place = self.buffer.as_mut_ptr();
-        self.entry = match operation {
-            Operation::Send(_) => opcode::Send::new(fd, place, size)
-                .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-                .build(),
-            Operation::Read(offset, _) => opcode::Read::new(fd, place, size).offset(offset).build(),
-            Operation::Sync => opcode::Fsync::new(fd).build(),
-            Operation::SyncData => opcode::Fsync::new(fd)
-                .flags(types::FsyncFlags::DATASYNC)
-                .build(),
-        };
+fn entry(descriptor: Descriptor, operation: Operation<'_>, place: *mut u8) -> squeue::Entry {
+    let fd = types::Fd(descriptor);
+    let size = operation.size().try_into().unwrap_or(i32::MAX as u32);
+    match operation {
+        Operation::Send(_) => opcode::Send::new(fd, place, size)
+            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            .build(),
+        Operation::Read(offset, _) => opcode::Read::new(fd, place, size).offset(offset).build(),
+        Operation::Sync => opcode::Fsync::new(fd).build(),
+        Operation::SyncData => opcode::Fsync::new(fd)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
     }
 }
 

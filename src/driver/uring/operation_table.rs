@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io, mem, thread, time::Duration};
 
 use io_uring::opcode;
+use slab::Slab;
 
 use super::{
     operation_slot::{OperationSlot, Stage, code_of},
@@ -22,15 +23,20 @@ const MOST: usize = 1 << 16;
 /// How long to wait before retrying when the kernel accepted nothing (`EAGAIN`, `EBUSY`).
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Larger buffers are freed, in bytes.
+const SPARE_MAX: usize = 1 << 16;
+
 /// The user data of cancellations, whose completions are ignored.
 const CANCEL_USER_DATA: u64 = u64::MAX;
 
 pub(super) struct OperationTable {
     /// Declared before `slots`, so that the ring is closed before the memory it points to is freed.
     ring: Ring,
-    slots: Vec<OperationSlot>,
-    /// Indexes of the idle slots.
-    idle: Vec<u32>,
+    slots: Slab<OperationSlot>,
+    /// How many operations were started: the generation of the next id.
+    started: u32,
+    /// Buffers of operations that have ended, for later ones.
+    spare: Vec<Vec<u8>>,
     /// Operations in stage queued that are not yet in the submission queue.
     queue: VecDeque<u32>,
     /// Operations in stage complete that are not yet reported.
@@ -46,8 +52,9 @@ impl OperationTable {
         ring.set_notification(false);
         Self {
             ring,
-            slots: Vec::new(),
-            idle: Vec::new(),
+            slots: Slab::new(),
+            started: 0,
+            spare: Vec::new(),
             queue: VecDeque::new(),
             unreported: VecDeque::new(),
             in_flight: 0,
@@ -158,7 +165,7 @@ impl OperationTable {
                 1
             }
             Stage::Orphaned => {
-                self.release(id.slot());
+                self.end(id);
                 1
             }
             _ => 0,
@@ -168,20 +175,15 @@ impl OperationTable {
     /// The slot of an operation that has not ended.
     fn current(&mut self, id: OperationId) -> Option<&mut OperationSlot> {
         let slot = self.slots.get_mut(id.slot() as usize)?;
-        slot.has(id).then_some(slot)
+        (slot.id() == id).then_some(slot)
     }
 
-    /// Returns the index of an idle slot.
-    fn claim(&mut self) -> u32 {
-        self.idle.pop().unwrap_or_else(|| {
-            self.slots.push(OperationSlot::new());
-            (self.slots.len() - 1) as u32
-        })
-    }
-
-    fn release(&mut self, index: u32) {
-        self.slots[index as usize].release();
-        self.idle.push(index);
+    /// Ends an operation whose buffer the kernel no longer has.
+    fn end(&mut self, id: OperationId) {
+        let buffer = self.slots.remove(id.slot() as usize).into_buffer();
+        if buffer.capacity() <= SPARE_MAX {
+            self.spare.push(buffer);
+        }
     }
 }
 
@@ -199,16 +201,17 @@ impl Operations for OperationTable {
         if !self.knows(&operation) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        if self.slots.len() - self.idle.len() >= MOST {
+        if self.slots.len() >= MOST {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let index = self.claim();
-        let started = self.slots[index as usize].start(index, descriptor, operation, token);
-        match started {
-            Ok(_) => self.queue.push_back(index),
-            Err(_) => self.idle.push(index),
-        }
-        started
+        let vacant = self.slots.vacant_entry();
+        let id = OperationId::new(vacant.key() as u32, self.started);
+        let buffer = self.spare.pop().unwrap_or_default();
+        let slot = OperationSlot::start(id, descriptor, operation, token, buffer)?;
+        vacant.insert(slot);
+        self.started = self.started.wrapping_add(1);
+        self.queue.push_back(id.slot());
+        Ok(id)
     }
 
     fn queued(&self) -> usize {
@@ -239,13 +242,13 @@ impl Operations for OperationTable {
         let Stage::Complete(result) = slot.stage() else {
             return None;
         };
-        self.release(id.slot());
+        self.end(id);
         Some(usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result)))
     }
 
     fn is_complete(&self, id: OperationId) -> bool {
         let slot = self.slots.get(id.slot() as usize);
-        slot.is_some_and(|slot| slot.has(id) && matches!(slot.stage(), Stage::Complete(_)))
+        slot.is_some_and(|slot| slot.id() == id && matches!(slot.stage(), Stage::Complete(_)))
     }
 
     fn has_unreported(&self) -> bool {
@@ -264,7 +267,7 @@ impl Operations for OperationTable {
             return false;
         }
         self.queue.retain(|index| *index != id.slot());
-        self.release(id.slot());
+        self.end(id);
         true
     }
 
@@ -294,7 +297,7 @@ impl Operations for OperationTable {
                 _ = self.collect().and_then(|()| self.update_notification());
             }
             Stage::Orphaned => {} // abandoned earlier; the kernel still has the buffer
-            _ => self.release(id.slot()),
+            _ => self.end(id),
         }
     }
 }
@@ -306,10 +309,11 @@ impl Drop for OperationTable {
         if self.in_flight == 0 || !self.ring.is_ours() {
             return;
         }
-        let in_flight: Vec<OperationId> = (0..)
-            .zip(&self.slots)
+        let in_flight: Vec<OperationId> = self
+            .slots
+            .iter()
             .filter(|(_, slot)| matches!(slot.stage(), Stage::InFlight | Stage::Orphaned))
-            .map(|(index, slot)| slot.id(index))
+            .map(|(_, slot)| slot.id())
             .collect();
         let taken = in_flight.into_iter().all(|id| self.cancel(id));
         if !taken || self.collect().is_err() || self.in_flight > 0 {
