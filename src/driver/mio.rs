@@ -11,7 +11,7 @@ mod queue;
 #[cfg_attr(windows, path = "mio/sources_windows.rs")]
 mod sources;
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use crate::{
     descriptor::Descriptor,
@@ -121,12 +121,6 @@ impl Driver for MioDriver {
 
     fn prepare_sleep(&mut self) -> Option<Descriptor> {
         self.queue.prepare_sleep(&mut self.sources)
-    }
-}
-
-impl fmt::Debug for MioDriver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("MioDriver").finish_non_exhaustive()
     }
 }
 

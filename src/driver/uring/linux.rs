@@ -15,7 +15,7 @@ mod operation_table;
 mod ring;
 
 use std::{
-    fmt, io,
+    io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::Arc,
     time::Duration,
@@ -130,13 +130,5 @@ impl Driver for UringDriver {
 
     fn operations(&mut self) -> Option<&mut dyn Operations> {
         Some(&mut self.operations)
-    }
-}
-
-impl fmt::Debug for UringDriver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("UringDriver")
-            .finish_non_exhaustive()
     }
 }
