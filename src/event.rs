@@ -109,6 +109,12 @@ impl Ready {
         (self.0 & 0b111) as u8
     }
 
+    /// Whether this reports nothing but readability and writability.
+    pub(crate) const fn is_plain(self) -> bool {
+        self.without(Self(Self::READABLE.0 | Self::WRITABLE.0))
+            .is_empty()
+    }
+
     /// Whether this reports a closed reading half, a hang-up or an error.
     pub(crate) const fn is_hung_up(self) -> bool {
         self.intersects(Self(Self::READ_CLOSED.0 | Self::HANGUP.0 | Self::ERROR.0))

@@ -64,23 +64,20 @@ impl MioDriver {
             };
         }
         for event in self.queue.events() {
-            let token = Token::from(event.token().0);
-            if token == Token::WAKE {
+            let (token, ready) = (Token::from(event.token().0), ready_of(event));
+            if token == Token::WAKE || ready.is_plain() && take(Event { token, ready }) {
                 continue;
             }
-            match plain_ready_of(event) {
-                Some(ready) if take(Event { token, ready }) => {}
-                _ => push_rare(&self.sources, event, events),
-            }
+            push_rare(&self.sources, Event { token, ready }, events);
         }
         Ok(())
     }
 }
 
 #[cold] // most events are taken
-fn push_rare(sources: &Sources, event: &mio::event::Event, events: &mut Events) {
-    let token = Token::from(event.token().0);
-    let ready = sources.refine(token, ready_of(event));
+fn push_rare(sources: &Sources, event: Event, events: &mut Events) {
+    let Event { token, ready } = event;
+    let ready = sources.refine(token, ready);
     if !ready.is_empty() {
         events.push(Event { token, ready });
     }
@@ -124,26 +121,11 @@ impl Driver for MioDriver {
     }
 }
 
-/// The readiness of an event that reports nothing except readability and writability; None for other events.
-#[inline(always)] // runs for every event
-fn plain_ready_of(event: &mio::event::Event) -> Option<Ready> {
-    if event.is_priority() || event.is_error() || event.is_read_closed() {
-        return None;
-    }
-    let mut ready = Ready::EMPTY;
-    if event.is_readable() {
-        ready |= Ready::READABLE;
-    }
-    if event.is_writable() {
-        ready |= Ready::WRITABLE;
-    }
-    Some(ready)
-}
-
 /// The readiness that mio reports.
 ///
 /// With epoll, a hang-up (`EPOLLHUP`) means that both halves are closed. With kqueue, each event is for one filter:
 /// `EV_EOF` from the write filter means that a write will fail; `WRITABLE` covers that.
+#[inline(always)] // runs for every event
 fn ready_of(event: &mio::event::Event) -> Ready {
     let mut ready = Ready::EMPTY;
     if event.is_readable() {
