@@ -127,7 +127,8 @@ impl Pool {
         self.limits
     }
 
-    /// Sets the limits; each 0 counts as 1. Threads beyond the new limits stay, but no new ones are added.
+    /// Sets the limits; each 0 counts as 1. Threads beyond the new limits stay, but no new ones are added. Queued jobs get no
+    /// new threads until another job is submitted.
     pub fn limit(&mut self, limits: Limits) {
         self.limits = limits.at_least_one();
         if self.is_of_this_process() {

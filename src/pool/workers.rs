@@ -69,20 +69,9 @@ impl Shared {
         self.process == std::process::id()
     }
 
-    /// Starts the threads that the queued jobs may now have.
-    pub(super) fn set_limits(self: &Arc<Self>, limits: Limits) {
-        let mut state = self.state();
-        state.limits = limits;
-        let wanted = state.startable().saturating_sub(state.idle);
-        let start = wanted.min(limits.threads.saturating_sub(state.threads));
-        state.threads += start;
-        state.idle += start;
-        drop(state);
+    pub(super) fn set_limits(&self, limits: Limits) {
+        self.state().limits = limits;
         self.changed.notify_all();
-        for _ in 0..start {
-            // If this fails, existing workers run the jobs later: a job is queued without a thread only at the limit.
-            _ = self.spawn_worker();
-        }
     }
 
     /// Queues a job. True if the caller must start a thread for it with [`Shared::start_worker`].
