@@ -12,7 +12,7 @@ pub use platform::poll_now;
 pub(crate) use platform::sleep_on;
 
 #[cfg(unix)]
-pub(crate) use platform::{asked_of_poll, duplicate, is_file, poll_all, ready_of_poll};
+pub(crate) use platform::{asked_of_poll, duplicate, is_file, poll_all, poll_entry, ready_of_poll};
 
 #[cfg(windows)]
 pub(crate) use platform::unsupported;

@@ -3,9 +3,11 @@
 use std::{
     io,
     os::fd::{FromRawFd, OwnedFd, RawFd},
+    slice,
     time::Duration,
 };
 
+use super::bad_descriptor;
 use crate::{event::Ready, interest::Interest};
 
 /// Reports that the peer has shut down its writing half. Elsewhere `POLLIN` alone does.
@@ -33,26 +35,23 @@ const READ_CLOSED: libc::c_short = 0;
 /// ```
 pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Interest>> {
     if descriptor < 0 {
-        // poll(2) silently ignores negative numbers.
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+        return Err(bad_descriptor()); // poll(2) silently ignores negative numbers
     }
-    let mut entry = libc::pollfd {
-        fd: descriptor,
-        events: asked_of_poll(interest),
-        revents: 0,
-    };
-    loop {
-        // SAFETY: one pollfd is passed, which outlives the call.
-        match unsafe { libc::poll(&mut entry, 1, 0) } {
-            0 => return Ok(None),
-            1 => return answer_of_poll(entry.revents, interest),
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
+    let mut entry = poll_entry(descriptor, asked_of_poll(interest));
+    while poll_for(slice::from_mut(&mut entry), Some(Duration::ZERO)) < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
+    }
+    Ok(answer_of_poll(entry)?.answers(interest))
+}
+
+pub(crate) fn poll_entry(fd: RawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
     }
 }
 
@@ -71,11 +70,11 @@ pub(crate) fn asked_of_poll(interest: Interest) -> libc::c_short {
     events
 }
 
-fn answer_of_poll(answer: libc::c_short, interest: Interest) -> io::Result<Option<Interest>> {
-    if answer & libc::POLLNVAL != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+fn answer_of_poll(entry: libc::pollfd) -> io::Result<Ready> {
+    match entry.revents & libc::POLLNVAL {
+        0 => Ok(ready_of_poll(entry.revents)),
+        _ => Err(bad_descriptor()),
     }
-    Ok(ready_of_poll(answer).answers(interest))
 }
 
 /// What an answer of poll(2) means.
@@ -113,16 +112,9 @@ pub(crate) fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 ///
 /// `EBADF` if the descriptor is not open; otherwise the errors of ppoll(2).
 pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Result<()> {
-    let mut entry = libc::pollfd {
-        fd: descriptor,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    poll_all(std::slice::from_mut(&mut entry), timeout)?;
-    if entry.revents & libc::POLLNVAL != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    }
-    Ok(())
+    let mut entry = poll_entry(descriptor, libc::POLLIN);
+    poll_all(slice::from_mut(&mut entry), timeout)?;
+    answer_of_poll(entry).map(drop)
 }
 
 /// Waits until one of the entries is ready, a signal arrives, or `timeout` elapses (None: no limit). Returns how many are

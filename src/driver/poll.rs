@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    descriptor::{asked_of_poll, bad_descriptor, is_file, poll_all, ready_of_poll},
+    descriptor::{asked_of_poll, bad_descriptor, is_file, poll_all, poll_entry, ready_of_poll},
     driver::{BATCH, Driver, Registration, Wake},
     event::{Event, Events},
     interest::Interest,
@@ -56,14 +56,6 @@ struct Set {
     spare: Vec<libc::pollfd>,
 }
 
-fn entry(fd: RawFd, events: libc::c_short) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    }
-}
-
 impl PollDriver {
     /// # Errors
     ///
@@ -73,7 +65,7 @@ impl PollDriver {
         woken.set_nonblocking(true)?;
         wake.set_nonblocking(true)?;
         let set = Set {
-            entries: vec![entry(woken.as_raw_fd(), libc::POLLIN)],
+            entries: vec![poll_entry(woken.as_raw_fd(), libc::POLLIN)],
             tokens: vec![Token::WAKE],
             places: HashMap::new(),
             sleepers: 0,
@@ -234,7 +226,7 @@ impl Shared {
 impl Set {
     /// Whether the descriptor was registered before.
     fn put(&mut self, descriptor: RawFd, token: Token, events: libc::c_short) -> bool {
-        let entry = entry(descriptor, events);
+        let entry = poll_entry(descriptor, events);
         if let Some(place) = self.places.get(&descriptor) {
             (self.entries[*place], self.tokens[*place]) = (entry, token);
             return true;
