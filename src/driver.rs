@@ -238,7 +238,7 @@ pub trait Driver: Send {
 
     /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread
     /// can sleep on it in ppoll(2) without borrowing the driver. None for IOCP and poll(2), with which threads sleep in
-    /// [`Wake::block`] instead.
+    /// [`Wake::block`] instead; on Windows a caller's driver has none either.
     fn descriptor(&self) -> Option<Descriptor>;
 
     /// Prepares for a thread to sleep. Returns the [descriptor](Driver::descriptor) on which the thread sleeps; None if

@@ -63,18 +63,11 @@ pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Inte
         events,
         revents: 0,
     };
-    match poll_for(&mut entry, 0)? {
+    // SAFETY: one entry is passed, which outlives the call.
+    match unsafe { winsock::WSAPoll(&mut entry, 1, 0) } {
+        -1 => Err(io::Error::last_os_error()),
         0 => Ok(None),
         _ => answer_of_poll(entry.revents, interest),
-    }
-}
-
-/// Polls one entry and returns how many entries are ready (0 or 1). A negative timeout means no limit.
-fn poll_for(entry: &mut winsock::PollFd, milliseconds: i32) -> io::Result<i32> {
-    // SAFETY: one entry is passed, which outlives the call.
-    match unsafe { winsock::WSAPoll(entry, 1, milliseconds) } {
-        -1 => Err(io::Error::last_os_error()),
-        count => Ok(count),
     }
 }
 
@@ -95,21 +88,11 @@ fn answer_of_poll(answer: i16, interest: Interest) -> io::Result<Option<Interest
     Ok(ready.answers(interest))
 }
 
-/// Waits until the socket is readable or `timeout` elapses (None: no limit). Used with a caller's own driver that has a
-/// socket.
+/// Always fails: here a thread sleeps in its driver's waker, [`Wake::block`](crate::Wake::block).
 ///
 /// # Errors
 ///
-/// The errors of `WSAPoll`.
-pub(crate) fn sleep_on(socket: RawSocket, timeout: Option<Duration>) -> io::Result<()> {
-    let milliseconds = timeout.map_or(-1, |timeout| {
-        let rounded_up = timeout.saturating_add(Duration::from_nanos(999_999));
-        rounded_up.as_millis().try_into().unwrap_or(i32::MAX)
-    });
-    let mut entry = winsock::PollFd {
-        socket: socket as usize,
-        events: winsock::POLLRDNORM,
-        revents: 0,
-    };
-    poll_for(&mut entry, milliseconds).map(drop)
+/// [`io::ErrorKind::Unsupported`].
+pub(crate) fn sleep_on(_socket: RawSocket, _timeout: Option<Duration>) -> io::Result<()> {
+    Err(unsupported("a driver's thread sleeps in its waker"))
 }
