@@ -287,9 +287,6 @@ pub trait Driver: Send {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Operations {
-    /// Whether the kernel supports this operation.
-    fn knows(&self, operation: &Operation<'_>) -> bool;
-
     /// Queues an operation, without a system call.
     ///
     /// # Errors

@@ -188,17 +188,13 @@ impl OperationTable {
 }
 
 impl Operations for OperationTable {
-    fn knows(&self, operation: &Operation<'_>) -> bool {
-        self.ring.knows(code_of(operation))
-    }
-
     fn start(
         &mut self,
         descriptor: Descriptor,
         operation: Operation<'_>,
         token: Token,
     ) -> io::Result<OperationId> {
-        if !self.knows(&operation) {
+        if !self.ring.knows(code_of(&operation)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         if self.slots.len() >= MOST {
