@@ -37,11 +37,7 @@ impl Queue {
         _sources: &mut Sources,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
-        match timeout {
-            // Polled every turn: given a constant, mio skips the conversion to milliseconds.
-            Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
-            _ => self.poll.poll(&mut self.events, timeout),
-        }
+        self.poll.poll(&mut self.events, timeout)
     }
 
     /// The events of the last poll.

@@ -33,7 +33,7 @@ impl Sources {
         is_known: bool,
     ) -> io::Result<Registration> {
         let asked = translate(interest)?;
-        if is_always_ready(descriptor)? {
+        if !REFUSES_FILES && is_file(descriptor)? {
             return Ok(Registration::Unpollable);
         }
         let (mut source, number) = (SourceFd(&descriptor), mio::Token(token.into()));
@@ -135,12 +135,4 @@ fn urgent_interest() -> io::Result<mio::Interest> {
         io::ErrorKind::Unsupported,
         "this platform's queue does not report urgent data",
     ))
-}
-
-/// Whether the queue would accept this file and then never report it.
-fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
-    if REFUSES_FILES {
-        return Ok(false);
-    }
-    is_file(descriptor)
 }
