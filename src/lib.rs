@@ -172,9 +172,7 @@ pub use crate::{
 };
 
 #[cfg(feature = "pool")]
-pub use crate::pool::{
-    Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass, lengthen_time_slice,
-};
+pub use crate::pool::{Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass};
 
 #[cfg(reactor_model)]
 pub use crate::sync::control;

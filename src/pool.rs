@@ -7,22 +7,11 @@ mod queues;
 mod statistics;
 mod workers;
 
-// Miri supports neither module's system calls.
+// Miri does not support its system calls.
 #[cfg_attr(all(unix, not(miri)), path = "pool/signal_mask/unix.rs")]
 #[cfg_attr(any(windows, miri), path = "pool/signal_mask/windows.rs")]
 #[allow(unsafe_code)]
 mod signal_mask;
-
-#[cfg_attr(
-    all(target_os = "linux", not(any(miri, reactor_model))),
-    path = "pool/time_slice/linux.rs"
-)]
-#[cfg_attr(
-    any(not(target_os = "linux"), miri, reactor_model),
-    path = "pool/time_slice/other.rs"
-)]
-#[allow(unsafe_code)]
-mod time_slice;
 
 use std::{fmt, io, sync::Arc};
 
@@ -32,7 +21,6 @@ pub use job::Job;
 pub use job_state::Outcome;
 pub use limits::{Limits, WorkClass};
 pub use statistics::PoolStatistics;
-pub use time_slice::lengthen_time_slice;
 
 use workers::Shared;
 
@@ -50,8 +38,6 @@ use workers::Shared;
 ///   exits. The drop does not wait for it, so a name lookup that takes a minute does not delay the end of the program.
 /// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads. Signals
 ///   raised by the worker's own instructions are not blocked: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
-/// - **Time slices.** Workers have a time slice that is a quarter longer (Linux 6.12 and later), so a thread that wakes
-///   up for an event preempts a worker; see [`lengthen_time_slice`].
 /// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its
 ///   jobs are [`Outcome::Dropped`], and dropping it does nothing. A reactor opened in the child has its own pool.
 ///

@@ -19,7 +19,6 @@ use super::{
     queues::{Queued, Queues},
     signal_mask,
     statistics::PoolStatistics,
-    time_slice::lengthen_time_slice,
 };
 
 /// The state that the pool, its jobs and its workers share.
@@ -115,12 +114,7 @@ impl Shared {
     fn spawn_worker(self: &Arc<Self>) -> io::Result<()> {
         let shared = Arc::clone(self);
         let thread = Builder::new().name("reactor-pool".to_owned());
-        let started = signal_mask::without_signals(|| {
-            thread.spawn(move || {
-                lengthen_time_slice();
-                shared.work();
-            })
-        });
+        let started = signal_mask::without_signals(|| thread.spawn(move || shared.work()));
         let mut state = self.state();
         match started {
             Ok(_) => {

@@ -102,10 +102,6 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
     internal.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
     internal.define_module_function("await_child", function!(child_process::await_child, 2))?;
     internal.define_module_function("parse_request", function!(http_request::parse_request, 2))?;
-    internal.define_module_function(
-        "lengthen_time_slice",
-        function!(reactor::lengthen_time_slice, 0),
-    )?;
     internal.define_module_function("seconds", function!(convert::seconds, 1))?;
     internal.define_module_function("opening_waits?", function!(for_patches::opening_waits, 1))?;
     internal.define_module_function("io_number", function!(io_info::io_number, 1))?;

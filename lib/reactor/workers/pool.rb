@@ -185,7 +185,6 @@ module Reactor
 
     def run_jobs
       priority = Thread.current.priority
-      Internal.lengthen_time_slice
       nil while run_next_job(priority)
     ensure
       @threads.delete(Thread.current)
