@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "durations"
+
 module Reactor
   # Checks option values, and names the option in the error.
   #

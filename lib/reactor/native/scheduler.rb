@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../hooks_in_forked_child"
 require_relative "../scope"
 require_relative "../vm"
 
@@ -26,8 +25,7 @@ module Reactor
   # @!method closed?
   #   @return [Boolean] whether it is closed; true in a forked child, because the descriptors belong to the parent
   # @!method forked_child?
-  #   @return [Boolean] whether this process is a forked child of the one that made the scheduler. The hooks then do what Ruby
-  #     does without a scheduler.
+  #   @return [Boolean] whether this process is a forked child of the one that made the scheduler; see {Patches::ForkedChild}
   #
   # @!method fiber(*arguments, **options, &block)
   #   The hook for Fiber.schedule: makes a fiber and runs it at once, until its first wait.
@@ -170,13 +168,6 @@ module Reactor
     end
 
     def make_starter = @starter = VM::Starter.new
-
-    # The next three are for a forked child that still has its parent's scheduler.
-    def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)
-
-    def block_in_forked_child(seconds, has_ended) = ForkedChildHooks.block(seconds, &has_ended)
-
-    def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
 
     # Blocks the thread, because the fiber that happens to poll calls this: no other fiber may run meanwhile.
     def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }

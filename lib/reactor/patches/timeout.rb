@@ -16,7 +16,7 @@ module Reactor
       class Probe
         attr_reader :exception
 
-        def timeout_after(_seconds, exception, _message = nil) = @exception = exception
+        def timeout_after(_seconds, exception, _message = nil, &) = @exception = exception
 
         # Fiber.set_scheduler requires these methods. Nothing waits here.
         %i[block unblock kernel_sleep io_wait fiber_interrupt].each { |name| define_method(name) { |*| nil } }

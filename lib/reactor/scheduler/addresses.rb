@@ -16,8 +16,6 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return Fiber.blocking { Addrinfo.getaddrinfo(hostname, nil, nil, :STREAM) }.map(&:ip_address) if forked_child?
-
       unless hostname.nil? || String.try_convert(hostname)
         raise TypeError, "no implicit conversion of #{hostname.class} into String"
       end
@@ -31,6 +29,6 @@ module Reactor
 
     # @return [Boolean] whether this module resolves Ruby's names, as opposed to a subclass's own hook
     # @api private
-    def resolves? = !forked_child? && method(:address_resolve).owner.equal?(AddressResolution)
+    def resolves? = method(:address_resolve).owner.equal?(AddressResolution)
   end
 end

@@ -16,7 +16,6 @@ module Reactor
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-      return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if forked_child?
       raise "this scheduler is closed" if closed?
 
       timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"

@@ -17,8 +17,6 @@ module Reactor
     # @return [Process::Status] even for an error (ECHILD), which the caller then raises
     def process_wait(pid, flags)
       descriptor = ChildEvents.exit_descriptor(pid, flags)
-      return Fiber.blocking { Process::Status.wait(pid, flags) } if forked_child?
-
       pid, flags = ChildEvents.integer(pid), ChildEvents.integer(flags)
       begin
         begin_child(pid) if pid.positive?

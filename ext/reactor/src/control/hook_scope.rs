@@ -22,22 +22,30 @@ pub struct HookScope<'a> {
 }
 
 impl<'a> HookScope<'a> {
-    /// Begins a hook in the current fiber. `None` in a forked child of the scheduler's process: the caller then does
-    /// what Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
+    /// Begins a hook in the current fiber. ThreadError in another thread; RuntimeError once closed, and in a forked child
+    /// of the scheduler's process.
     #[inline(always)]
-    pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
+    pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Self, Error> {
         let is_in_use = this.affinity.is_in_use();
         match is_in_use.then(|| Self::enter_current(this)).flatten() {
-            Some(slot) => Ok(Some(Self::of(this, slot))),
+            Some(slot) => Ok(Self::of(this, slot)),
             None => Self::enter_unusual(ruby, this),
         }
     }
 
     #[cold]
-    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
+    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Self, Error> {
         match this.check_thread(ruby, this.as_value())? {
-            true => Self::enter_checked(this).map(Some),
-            false => Ok(None),
+            true => Self::enter_checked(this),
+            false => Err(foreign()),
+        }
+    }
+
+    /// Like [`HookScope::enter`], but `None` in a forked child, for what has nothing to do there.
+    pub fn enter_own(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
+        match this.is_forked_child() {
+            true => Ok(None),
+            false => Self::enter(ruby, this).map(Some),
         }
     }
 
@@ -48,12 +56,6 @@ impl<'a> HookScope<'a> {
             object,
             slot,
         }
-    }
-
-    /// Like [`HookScope::enter`], but RuntimeError in a forked child.
-    pub fn enter_own(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Self, Error> {
-        let foreign = || runtime_error("this scheduler belongs to the parent process");
-        Self::enter(ruby, this)?.ok_or_else(foreign)
     }
 
     /// Like [`HookScope::enter`], for hooks that have already checked that the current thread may use the scheduler.
@@ -72,6 +74,11 @@ impl<'a> HookScope<'a> {
             false => entered.slot,
         })
     }
+}
+
+#[cold]
+fn foreign() -> Error {
+    runtime_error("this scheduler belongs to the parent process")
 }
 
 #[cold]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use magnus::{
-    Error, IntoValue, RClass, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue,
-    typed_data::Obj,
+    Error, RClass, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj,
 };
 use reactor_scheduler::state::{
     fiber::Slot, interruption::Unblocked, object_ref::ObjectRef, wait::WakeCause,
@@ -17,9 +16,9 @@ use crate::{
         call::call_method,
         caller::{CONDITION_WAITS, is_uninterruptible},
         convert,
-        fiber::{current_fiber, is_fiber},
+        fiber::is_fiber,
         method::{Receiver, wrong_number},
-        object::{Object, is_visible, object_ref, write_barrier},
+        object::{Object, is_visible, object_ref},
         thread::wake_up,
     },
 };
@@ -61,9 +60,7 @@ fn wait(
     limit: Value,
 ) -> Result<bool, Error> {
     let is_block = blocker.is_some();
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return block_in_forked_child(this, convert(limit, is_block)?);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let simple = convert::is_simple(limit).then(|| convert(limit, is_block));
     let object = blocker.map(object_ref);
     let limit = match simple {
@@ -143,32 +140,6 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
     Scheduler::keep_for_next_wait(scope, error).map(|()| true)
 }
 
-/// Like [`block_until`], for a forked child, where no fiber turns the reactor: checks at intervals whether an `unblock`
-/// has come.
-#[cold]
-fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Result<bool, Error> {
-    let ruby = Ruby::get_with(this);
-    let fiber = current_fiber();
-    let entered = this.state_mut().enter_in_forked_child(fiber);
-    if entered.is_new {
-        write_barrier(this, fiber);
-    }
-    let token = this.state_mut().begin_block_in_forked_child(entered.slot);
-    let seconds = duration.map(|duration| ruby.float_from_f64(duration.as_secs_f64()));
-    let scheduler = object_ref(this);
-    let is_over = ruby.proc_from_fn(move |_, _, _| {
-        let this = Obj::<Scheduler>::try_convert(scheduler.value())?;
-        Ok::<_, Error>(!this.state().is_blocked(token))
-    });
-    let arguments = [seconds.into_value_with(&ruby), is_over.as_value()];
-    let waited = call_method(this.as_value(), "block_in_forked_child", &arguments);
-    let is_unblocked = !this.state().is_blocked(token);
-    let mut state = this.state_mut();
-    state.fibers.end_wait(token);
-    state.leave(entered.slot);
-    waited.map(|_| is_unblocked)
-}
-
 /// Called when this fiber raises although its wake-up may have handed it a mutex: hands the mutex on to the next
 /// waiter.
 #[cold]
@@ -189,7 +160,7 @@ pub fn unblock(
     blocker: Value,
     fiber: Value,
 ) -> Result<(), Error> {
-    if this.is_closed() && !this.is_forked_child() {
+    if this.is_closed() {
         return Ok(());
     }
     let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
@@ -239,7 +210,7 @@ fn is_overridden(this: Obj<Scheduler>, hook: &str) -> bool {
 
 /// `yield`: lets the other ready fibers run.
 pub fn r#yield(ruby: &Ruby, Receiver(this): Receiver<Scheduler>) -> Result<bool, Error> {
-    if let Some(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter_own(ruby, &this)? {
         this.yield_now(scope.slot)?;
     }
     Ok(true)

@@ -15,7 +15,7 @@ use crate::{
 /// run. Whether another thread runs it depends on the past cost of its caller's operations: see `Offload#run_by_cost`. An
 /// operation that may wait forever runs on a thread of its own, however quick others were.
 ///
-/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets while it runs: on a worker
+/// Two operations are left to the VM. IO.copy_stream waits for sockets while it runs: on a worker
 /// it would occupy the worker meanwhile, but in the VM it waits through `io_wait`. If IO#close were interrupted before
 /// a worker began, the descriptor would stay open, because by then the VM has forgotten the descriptor.
 ///

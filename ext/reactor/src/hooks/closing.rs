@@ -152,7 +152,7 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     if !this.affinity.is_current_thread() {
         return Ok(true);
     }
-    if let Some(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter_own(ruby, &this)? {
         park_until_unused(&scope, io_number)?;
     }
     Ok(false)

@@ -27,7 +27,7 @@ pub fn fiber(
         let message = "tried to create Proc object without a block";
         return Err(argument_error(message));
     }
-    let scope = HookScope::enter_own(ruby, &this)?;
+    let scope = HookScope::enter(ruby, &this)?;
     let block = ruby.block_proc()?.as_value();
     // The arguments stay on this stack, where the garbage collector finds them.
     if arguments.is_empty() {
@@ -52,19 +52,19 @@ pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> Res
 
 /// `drain`
 pub fn drain(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    let scope = HookScope::enter(ruby, &this)?;
+    let scope = HookScope::enter_own(ruby, &this)?;
     scope.map_or(Ok(()), |scope| scope.drain())
 }
 
 /// `cancel(reason)`
 pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>, reason: Value) -> Result<(), Error> {
-    let scope = HookScope::enter(ruby, &this)?;
+    let scope = HookScope::enter_own(ruby, &this)?;
     scope.map_or(Ok(()), |scope| scope.cancel(reason))
 }
 
 /// `forbid_own_fibers`: raises FiberError in a fiber created by `fiber`.
 pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    let scope = HookScope::enter(ruby, &this)?;
+    let scope = HookScope::enter_own(ruby, &this)?;
     scope.map_or(Ok(()), |scope| scope.forbid_own_fibers())
 }
 
@@ -76,7 +76,7 @@ pub fn cancel_fiber(
     fiber: Value,
     exception: Value,
 ) -> Result<bool, Error> {
-    let scope = HookScope::enter(ruby, &this)?;
+    let scope = HookScope::enter_own(ruby, &this)?;
     scope.map_or(Ok(false), |scope| {
         scope.cancel_fiber(object_ref(fiber), exception)
     })

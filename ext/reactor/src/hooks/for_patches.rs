@@ -25,9 +25,7 @@ pub fn prefetch(
     length: usize,
     ahead: u64,
 ) -> Result<bool, Error> {
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(false);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     scope.yield_if_slice_spent()?;
     this.slice.count_transfer(length);
     file::prefetch(&scope, &IoInfo::new(io)?, file_offset, length, ahead)
@@ -46,9 +44,7 @@ pub fn sync_by_driver(
         return Ok(None); // a flush would discard them; Ruby's own fsync does not
     }
     io.funcall::<_, _, Value>("flush", ())?;
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(None);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let operation = match data_only {
         true => Operation::SyncData,
         false => Operation::Sync,
@@ -60,10 +56,7 @@ pub fn sync_by_driver(
 /// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations slow enough that the
 /// clock can be read each time.
 pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(());
-    };
-    scope.check_slice().map(drop)
+    HookScope::enter(ruby, &this)?.check_slice().map(drop)
 }
 
 /// `Reactor::Internal.opening_waits?(path)`: whether opening this path (a String) may wait forever.

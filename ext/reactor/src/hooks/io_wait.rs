@@ -12,7 +12,6 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         IS_3_3,
-        call::call_method,
         caller::{CALLERS_AFTER_EAGAIN, WAITING},
         convert,
         error::{io_timeout_error, set_errno_to_would_block, system_error},
@@ -48,13 +47,7 @@ fn ready_events(
     [io, events, timeout]: [Value; 3],
 ) -> Result<Value, Error> {
     let interest = convert::interest(ruby, events)?;
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return call_method(
-            this.as_value(),
-            "io_wait_in_forked_child",
-            &[io, events, timeout],
-        );
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let io = IoInfo::new(io)?;
     let limit = if timeout.is_nil() {
         io.io.timeout()
@@ -127,9 +120,7 @@ pub fn wait_any(
         lookups.push(Obj::<Lookup>::try_convert(lookup)?);
     }
     let hung_up = ruby.ary_new();
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(Some(hung_up));
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let mut watched = Vec::with_capacity(ios.len());
     for (io, mask) in ios.into_iter().zip(masks) {
         watched.push((IoInfo::new(io)?, convert::interest(ruby, mask)?));

@@ -12,7 +12,6 @@ use reactor_scheduler::state::{
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        call::call_method,
         convert,
         method::{Receiver, wrong_number},
         object::{object_ref, write_barrier},
@@ -40,18 +39,13 @@ pub fn timeout_after(
     let Some(limit) = convert::added_timeout(duration)? else {
         return ruby.yield_value(duration);
     };
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        // A forked child has no loop to fire a timer.
-        let block = ruby.block_proc()?.as_value();
-        let arguments = [duration, exception, message, block];
-        return call_method(this.as_value(), "timeout_in_forked_child", &arguments);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let raise = (object_ref(exception), object_ref(message));
     run(ruby, &scope, raise, Some(limit), |_| duration)
 }
 
 /// `interruptible(limit, exception) { |interruption| … }`: like `timeout_after`, but the block gets a number with which
-/// [`interrupt`] raises the exception early, and nil means no limit. In a forked child nothing is raised.
+/// [`interrupt`] raises the exception early, and nil means no limit.
 pub fn interruptible(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
@@ -60,9 +54,7 @@ pub fn interruptible(
 ) -> Result<Value, Error> {
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return ruby.yield_value(nil);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let raise = (object_ref(exception), object_ref(nil));
     run(ruby, &scope, raise, limit, |token| {
         ruby.integer_from_u64(unmarked(token)).as_value()

@@ -35,7 +35,7 @@ pub fn begin_watcher(
     let io = real_io(io)?;
     let interest = convert::interest(ruby, events)?;
     let limit = convert::timeout(timeout)?;
-    let _scope = HookScope::enter_own(ruby, &this)?;
+    let _scope = HookScope::enter(ruby, &this)?;
     let watched = open_in(io, interest)?;
     let facts = IoInfo::new(watched.value())?;
     let has_read_ahead = interest.contains(Interest::READABLE) && io.has_read_ahead();
@@ -92,7 +92,7 @@ pub fn linger(
     io: Value,
     seconds: Value,
 ) -> Result<bool, Error> {
-    let scope = HookScope::enter_own(ruby, &this)?;
+    let scope = HookScope::enter(ruby, &this)?;
     let limit = convert::timeout(seconds)?;
     let io = IoInfo::new(io)?;
     if io.io.has_read_ahead() {

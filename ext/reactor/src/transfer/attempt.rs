@@ -32,8 +32,8 @@ pub fn attempt(io: &IoInfo, transfer: &Transfer, done: usize) -> Result<Attempte
     Ok((answer, if is_cut { 0 } else { room }))
 }
 
-/// One system call without a scheduler: in a forked child, or for a loop without fibers. Files are read and written with
-/// the GVL released and the buffer locked, so that no other thread frees its memory.
+/// One system call for a loop without fibers. Files are read and written with the GVL released and the buffer locked, so
+/// that no other thread frees its memory.
 pub fn attempt_without_scheduler(io: &IoInfo, transfer: &Transfer) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
     let (descriptor, position) = (io.descriptor, transfer.file_offset);

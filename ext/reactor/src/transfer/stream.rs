@@ -29,7 +29,7 @@ use crate::{
         io_info::IoInfo,
     },
     transfer::{
-        attempt::{MayPark, attempt, attempt_without_scheduler, is_known_to_block, record_attempt},
+        attempt::{MayPark, attempt, is_known_to_block, record_attempt},
         batched_send,
         file::transfer_file,
         request::{Direction, Transfer},
@@ -130,14 +130,9 @@ fn transfer_with_waits(
     transfer: &Transfer,
     progress: &mut Progress,
 ) -> Result<Value, Error> {
-    let entered = match progress.io {
-        Some(_) => Some(HookScope::enter_checked(&this)?), // try_fast_path came this far
+    let scope = match progress.io {
+        Some(_) => HookScope::enter_checked(&this)?, // try_fast_path came this far
         None => HookScope::enter(ruby, &this)?,
-    };
-    let Some(scope) = entered else {
-        // One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
-        let (answer, _) = attempt_without_scheduler(&io_of(transfer)?, transfer)?;
-        return Ok(hook_result(answer));
     };
     transfer.locked(|| transfer_to_the_end(&scope, transfer, progress))
 }

@@ -26,9 +26,7 @@ pub fn await_exit(
     Receiver(this): Receiver<Scheduler>,
     pid: i32,
 ) -> Result<bool, Error> {
-    let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return Ok(false);
-    };
+    let scope = HookScope::enter(ruby, &this)?;
     let begun = this.state_mut().begin_outside(scope.slot, |handle, token| {
         let exit = Exit::then(pid, move || _ = handle.notify(token))?;
         Some(Box::new(Waiting(exit)))

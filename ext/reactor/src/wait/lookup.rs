@@ -67,9 +67,9 @@ pub fn lookup(
         protocol,
         flags,
     };
-    let is_local = host.as_ref().is_none_or(is_numeric);
-    let progress = match HookScope::enter(ruby, &this)? {
-        Some(scope) if !is_local => {
+    let scope = HookScope::enter(ruby, &this)?;
+    let progress = match host.as_ref().is_none_or(is_numeric) {
+        false => {
             let class = class_of(&scope, host.as_deref(), hints.family);
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
@@ -80,7 +80,7 @@ pub fn lookup(
             drop(state);
             Progress::Pending(job)
         }
-        _ => {
+        true => {
             let answer = getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             Progress::Ended(Outcome::Done(answer))
         }

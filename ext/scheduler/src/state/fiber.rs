@@ -59,13 +59,6 @@
 //! | running                  | a permit is granted                | running                  | it is kept |
 //! | parked or woken          | a permit is granted                | unchanged                | - |
 //! | running, with a permit   | the permit is taken                | running                  | `block` returns without a wait |
-//!
-//! # A forked child
-//!
-//! | state                    | what happens                       | state after              | besides |
-//! |--------------------------|------------------------------------|--------------------------|---------|
-//! | running                  | a `block` begins in the child      | parked                   | no driver runs: the child checks the record periodically |
-//! | parked                   | unblocked by a thread of the child | woken (unblocked)        | queued, but nothing takes it from the queue: the wait ends |
 
 use reactor::Token;
 

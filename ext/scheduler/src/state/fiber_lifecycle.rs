@@ -96,13 +96,6 @@ impl State {
         self.control.resumer = Some(self.fibers.resumer_or_self(slot));
     }
 
-    /// Begins a hook in this fiber of a forked child, where the scheduler is only a list of waits.
-    pub fn enter_in_forked_child(&mut self, fiber: ObjectRef) -> EnteredFiber {
-        let entered = self.find_or_insert(fiber);
-        self.fibers.enter_hook(entered.slot);
-        entered
-    }
-
     fn find_or_insert(&mut self, fiber: ObjectRef) -> EnteredFiber {
         match self.fibers.find(fiber) {
             Some(slot) => EnteredFiber {

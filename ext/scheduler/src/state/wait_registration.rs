@@ -230,16 +230,6 @@ impl State {
         is_unblocked
     }
 
-    /// Begins a `block` in a forked child, where no driver runs: the caller polls [`State::is_blocked`].
-    pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
-        self.fibers.begin_wait(slot, Purpose::ANY_UNBLOCK)
-    }
-
-    /// Whether the wait with this token is still parked.
-    pub fn is_blocked(&self, token: Token) -> bool {
-        self.fibers.parked(token.index()) == Some(token)
-    }
-
     /// Begins a timeout around a block of Ruby code. Without a limit, only [`State::expire_timeout`] makes it expire.
     pub fn begin_timeout(
         &mut self,

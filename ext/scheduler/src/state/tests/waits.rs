@@ -228,19 +228,6 @@ fn a_block_that_ends_without_a_park_tells_of_its_unblock() {
     assert!(order(&mut state).is_empty());
 }
 
-#[test]
-fn a_block_in_a_forked_child_ends_with_its_unblock() {
-    let (mut state, _script) = open();
-    let slot = state.enter_in_forked_child(fiber(1)).slot;
-    let token = state.begin_block_in_forked_child(slot);
-    assert!(state.is_blocked(token));
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
-    assert!(!state.is_blocked(token));
-    end_wait(&mut state, slot);
-    state.leave(slot);
-    assert_eq!(None, state.fibers.find(fiber(1)));
-}
-
 // --- timeouts ----------------------------------------------------------------------------------------------------
 
 #[test]
