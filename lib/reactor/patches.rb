@@ -3,7 +3,6 @@
 require_relative "observe/fiber_name"
 require_relative "patches/io_close"
 require_relative "patches/io_write"
-require_relative "patches/fiber_inspect"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
 require_relative "patches/name_resolution"
@@ -90,7 +89,6 @@ module Reactor
       [File, FileOpen], [IO, Sync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
       [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
-      [Fiber, FiberInspect],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
       [Timeout, TimeoutException::Method, { condition: TimeoutException, replaceable: TimeoutException::Method }]

@@ -75,14 +75,14 @@ module Reactor
       # Reports an error that ended a fiber, as Ruby reports one that ended a thread. An error in the report is ignored, as in
       # Ruby.
       #
-      # @param fiber [Fiber, #inspect]
+      # @param who [String, #inspect]
       # @param error [Exception]
       # @param what [String] rest of the first line
       # @return [void]
-      def report_error(fiber, error, what = "terminated with exception (report_on_exception is true)")
+      def report_error(who, error, what = "terminated with exception (report_on_exception is true)")
         return unless Thread.current.report_on_exception
 
-        Fiber.blocking { $stderr.write("#{fiber.inspect} #{what}:\n#{message_of(error)}") }
+        Fiber.blocking { $stderr.write("#{String === who ? who : who.inspect} #{what}:\n#{message_of(error)}") }
       rescue StandardError, ScriptError
         nil # $stderr is closed or broken
       end

@@ -22,7 +22,7 @@ class TestFiberNames < ReactorTest
       dump = scheduler.dump
       line = "#{Regexp.escape(__FILE__)}:#{__LINE__ - 4}"
       assert_match(/^  fiber "session 7" made at #{line} waiting .*asleep until woken\n    #{line}:in /, dump)
-      assert_includes dump, plain.inspect
+      assert_includes dump, described(plain)
       Fiber.schedule { Reactor.fiber_name = "short"; Reactor.fiber_name = nil; assert_nil Reactor.fiber_name }
       [named, plain].each(&:kill)
     end
@@ -57,14 +57,15 @@ class TestFiberNames < ReactorTest
     assert_match(/the root fiber has held/, found.with(fiber: nil).to_s)
   end
 
-  # Each block is given its location, and stores its fiber's inspect beside it.
+  # How reports show a fiber.
+  def described(fiber = Fiber.current) = Reactor.const_get(:FiberName).describe(fiber)
+
+  # Each block is given its location, and stores beside it how its fiber is shown.
   def places(&block)
     seen = []
-    run_plain { Reactor.run { block.call(->(line) { seen << [line, Fiber.current.inspect, Fiber.current.to_s] }) } }
+    run_plain { Reactor.run { block.call(->(line) { seen << [line, described] }) } }
     refute_empty seen
-    seen.each do |line, *shown|
-      assert_equal ["\#<Fiber:0x… #{__FILE__}:#{line} (resumed)>"] * 2, shown.map { |text| text.sub(/0x\h+/, "0x…") }
-    end
+    seen.each { |line, shown| assert_equal "\#<Fiber:0x… #{__FILE__}:#{line} (resumed)>", shown.sub(/0x\h+/, "0x…") }
     seen
   end
 
@@ -88,8 +89,8 @@ class TestFiberNames < ReactorTest
 
   def test_the_fiber_of_a_run_is_shown_where_its_block_stands
     shown = []
-    run_plain { Reactor.run { shown << Fiber.current.inspect } }
-    run_plain { Reactor.group { shown << Fiber.current.inspect } }
+    run_plain { Reactor.run { shown << described } }
+    run_plain { Reactor.group { shown << described } }
     shown.each_with_index { |text, index| assert_includes text, " #{__FILE__}:#{__LINE__ - 2 + index} (" }
   end
 
@@ -98,16 +99,16 @@ class TestFiberNames < ReactorTest
       ended = Fiber.schedule { sleep 0 }
       method = Fiber.schedule(&method(:sleep))
       Fiber.scheduler.yield while ended.alive?
-      assert_match(/\A#<Fiber:0x\h+ \(terminated\)>\z/, ended.inspect)
-      assert_match(/\A#<Fiber:0x\h+(?: <internal:\S+)? \(suspended\)>\z/, method.inspect)
+      assert_match(/\A#<Fiber:0x\h+ \(terminated\)>\z/, described(ended))
+      assert_match(/\A#<Fiber:0x\h+(?: <internal:\S+)? \(suspended\)>\z/, described(method))
       method.kill
     end
   end
 
   def test_other_fibers_are_shown_as_by_ruby
     run_scheduler do
-      assert_match(/ #{Regexp.escape(__FILE__)}:#{__LINE__} \(created\)>/, Fiber.new { nil }.inspect)
-      assert_match(/\A#<Fiber:0x\h+ \(resumed\)>\z/, Fiber.current.inspect)
+      assert_match(/ #{Regexp.escape(__FILE__)}:#{__LINE__} \(created\)>/, described(Fiber.new { nil }))
+      assert_match(/\A#<Fiber:0x\h+ \(resumed\)>\z/, described)
     end
   end
 end

@@ -9,7 +9,9 @@ module Reactor
     NAME = :@__reactor_name
     # Prefix of this library's paths.
     OWN = "#{File.dirname(__dir__)}/".freeze
-    private_constant :NAME
+    # A place in this library, in the `inspect` of a fiber.
+    OWN_PLACE = / #{Regexp.escape(OWN)}\S+:\d+(?= \()/
+    private_constant :NAME, :OWN_PLACE
 
     class << self
       # @return [String, nil]
@@ -41,15 +43,14 @@ module Reactor
         (place_of(inner) unless inner.equal?(block)) || place
       end
 
-      # @return [String] for a report: the fiber's name and where it was made, or `inspect` if it has no name
+      # @return [String] for a report: the fiber's name and {birthplace}, or if it has no name, its `inspect` with that place
       def describe(fiber)
         return "the root fiber" unless fiber
 
-        name = of(fiber)
-        return fiber.inspect unless name
+        name, place = of(fiber), birthplace(fiber)
+        return "fiber #{name.inspect}#{" made at #{place}" if place}" if name
 
-        place = birthplace(fiber)
-        "fiber #{name.inspect}#{" made at #{place}" if place}"
+        fiber.inspect.sub(OWN_PLACE) { " #{place}" if place }
       end
     end
   end

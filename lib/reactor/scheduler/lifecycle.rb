@@ -171,8 +171,8 @@ module Reactor
 
     private
 
-    def report(*arguments)
-      VM.report_error(*arguments)
+    def report(who, ...)
+      VM.report_error(Fiber === who ? FiberName.describe(who) : who, ...)
     ensure
       return # rubocop:disable Lint/EnsureReturn -- drops errors of the report, and kills
     end
