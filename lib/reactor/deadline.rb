@@ -176,7 +176,7 @@ module Reactor
       else
         own = Class.new(Cancelled) # a class that no shield around this block delays
         @cancelled = own.new { error }
-        limit = left.clamp(Float::MIN, Durations::FAR) # 0 would be no limit
+        limit = left.clamp(Float::MIN, Options::FAR) # 0 would be no limit
         Thread.handle_interrupt(own => :immediate) { Timeout.timeout(limit, @cancelled) { yield(self) } }
       end
     end

@@ -358,7 +358,7 @@ module Reactor
     # @raise [DeadlineExceeded] the timeout has elapsed, and all tasks have ended
     # @raise [RuntimeError] the thread has another library's scheduler
     # @raise [ArgumentError] no block given; limit is below 1
-    # @raise [TypeError] limit is not an Integer and has no to_int; timeout is not a number
+    # @raise [TypeError] limit is not an Integer; timeout is not a number
     # @raise [RangeError] limit is too large for a Thread::SizedQueue
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block

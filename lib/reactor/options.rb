@@ -1,39 +1,54 @@
 # frozen_string_literal: true
 
-require_relative "durations"
-
 module Reactor
-  # Checks option values, and names the option in the error.
+  # Checks option values, and names the option in the error. What counts as a duration is Ruby's rule.
   #
   # @api private
   module Options
+    # 100 years in seconds: longer than a process runs, and short enough for IO.select.
+    FAR = 100 * 365 * 24 * 60 * 60
+
     class << self
-      # @param value what {Durations.seconds} takes
-      # @return [Integer, Float, nil] as Durations.seconds
-      # @raise as Durations.seconds
+      # Converts a duration that Kernel#sleep, IO.select and IO#wait accept; raises their errors.
+      #
+      # @param name [Symbol, nil] nil: the error names no option
+      # @param value [Numeric, #divmod, nil] seconds
+      # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: no limit
+      # @raise [TypeError] value is not a duration
+      # @raise [ArgumentError] value is negative
+      # @raise [RangeError] value is NaN or at least 2**63
       def seconds(name, value)
-        Durations.seconds(value)
+        value.nil? ? nil : [Internal.seconds(value), FAR].min
       rescue TypeError, ArgumentError, RangeError => error
+        raise unless name
+
         raise error.class, "#{name}: #{error.message}"
       end
 
-      # @param value [Integer, #to_int]
-      # @return [Integer] at least 1
-      # @raise [TypeError, ArgumentError]
-      def count(name, value)
-        count = Integer.try_convert(value) or raise TypeError, "#{name} must be an Integer, not #{value.class}"
-        raise ArgumentError, "#{name} must be at least 1, not #{count}" unless count.positive?
-
-        count
-      end
-
-      # @param value [Numeric, nil] seconds; negative values count as 0
-      # @return [Float, nil] nil: no limit
+      # Converts a duration that Timeout.timeout accepts. (Ruby adds such a duration to the time as a Float.)
+      #
+      # @param value [Numeric, #coerce, nil] seconds; a negative number counts as 0
+      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit
       # @raise [TypeError]
       def limit(name, value)
-        Durations.added_seconds(value)
+        return if value.nil?
+
+        seconds = Float(0.0 + value)
+        return 0.0 if seconds <= 0
+
+        seconds <= FAR ? seconds : Float::INFINITY
       rescue TypeError, RangeError # of a Complex
         raise TypeError, "#{name} must be a number of seconds or nil, not #{value.class}"
+      end
+
+      # @return [Integer] the value
+      # @raise [TypeError] value is not an Integer
+      # @raise [ArgumentError] value is less than `least`
+      def count(name, value, least = 1)
+        raise TypeError, "#{name} must be an Integer, not #{value.class}" unless Integer === value
+        raise ArgumentError, "#{name} must be at least #{least}, not #{value}" if value < least
+
+        value
       end
     end
   end

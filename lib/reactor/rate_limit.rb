@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "durations"
 require_relative "options"
 require_relative "semaphore"
 
@@ -64,7 +63,7 @@ module Reactor
       true
     end
 
-    def nanoseconds(seconds) = ([seconds, Durations::FAR].min * 1e9).ceil
+    def nanoseconds(seconds) = ([seconds, Options::FAR].min * 1e9).ceil
 
     # @return [Integer] nanoseconds
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)

@@ -92,8 +92,6 @@ module Reactor
       raise ArgumentError, "no block given" unless block
       raise TypeError, "listener must be a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library: call this in the block of Reactor.run" unless scheduler.is_a?(Schedulers::Member)
-      raise TypeError, "limit must be an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
-      raise ArgumentError, "limit must be at least 1, not #{limit}" if limit && limit < 1
       raise TypeError, "linger must be a number of seconds (0 disables lingering)" if linger.nil?
       raise ArgumentError, "speaks must be :first or nil, not #{speaks.inspect}" unless [:first, nil].include?(speaks)
 
@@ -104,7 +102,7 @@ module Reactor
       @listener = listener
       @scheduler = scheduler
       @thread = Thread.current
-      @limit = limit
+      @limit = limit && Options.count(:limit, limit)
       @idle_timeout = Options.seconds(:idle_timeout, idle_timeout)
       @linger = Options.seconds(:linger, linger)
       @grace = Options.seconds(:grace, grace)

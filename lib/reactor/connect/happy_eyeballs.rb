@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../options"
 require_relative "../socket_arguments"
 require_relative "outcome"
 
@@ -58,9 +59,9 @@ module Reactor
       @service = service
       @local = local
       @parallel = parallel
-      @connect_timeout = Durations.seconds(connect_timeout)
-      @resolv_timeout = Durations.seconds(resolv_timeout)
-      @open_timeout = Durations.seconds(open_timeout)
+      @connect_timeout = Options.seconds(nil, connect_timeout)
+      @resolv_timeout = Options.seconds(nil, resolv_timeout)
+      @open_timeout = Options.seconds(nil, open_timeout)
       @lookups = []  # requests to the resolver; the first one is for all families
       @attempts = {} # socket => address it connects to
     end

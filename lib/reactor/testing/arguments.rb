@@ -14,21 +14,14 @@ module Reactor
         #
         # @raise [TypeError, ArgumentError, RangeError]
         def check(seed, at, limit: nil, yields: nil, faults: nil, allow: [])
-          count(:seed, seed)
+          Options.count(:seed, seed, 0)
           raise TypeError, "at must be a Time or seconds, not #{at.inspect}" unless Time === at || number?(at)
 
           Options.seconds(:until, limit)
-          { yields: yields, faults: faults }.each { |name, most| count(name, most) if most }
+          { yields: yields, faults: faults }.each { |name, most| Options.count(name, most, 0) if most }
           return if Array === allow && (allow - Confinement::REFUSED).empty?
 
           raise ArgumentError, "allow must be an Array of #{Confinement::REFUSED.map(&:inspect).join(", ")}, not #{allow.inspect}"
-        end
-
-        # @return [Integer]
-        def count(name, value, least = 0)
-          return value if Integer === value && value >= least
-
-          raise Integer === value ? ArgumentError : TypeError, "#{name} must be an Integer of at least #{least}, not #{value.inspect}"
         end
 
         # Checks the arguments of {World#link}.

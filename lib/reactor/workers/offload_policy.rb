@@ -2,6 +2,7 @@
 
 require "etc"
 require_relative "../histogram"
+require_relative "../options"
 require_relative "pool"
 
 module Reactor
@@ -33,13 +34,11 @@ module Reactor
     # @raise [TypeError] workers is not an Integer
     def initialize(policy, workers)
       raise ArgumentError, "unknown policy #{policy.inspect} (known: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
-      raise TypeError, "workers must be an Integer, not #{workers.class}" unless Integer === workers
-      raise ArgumentError, "workers must be at least 1, not #{workers}" unless workers.positive?
 
       # Outside the main Ractor, Ruby 3.4 crashed in half the runs when another fiber got control during a blocking operation.
       @may_switch = Ractor.current.equal?(Ractor.main)
       @policy = @may_switch ? policy : :never
-      @workers = WorkerPool.new(workers)
+      @workers = WorkerPool.new(Options.count(:workers, workers))
       @own_threads = {}.compare_by_identity # pools of one thread
       @costs = {} # place => seconds
       @on_worker = 0
