@@ -170,8 +170,9 @@ class TestOnReady < ReactorTest
     ours, theirs = tcp_pair
     server = OpenSSL::SSL::SSLSocket.new(ours, tls_context)
     client = OpenSSL::SSL::SSLSocket.new(theirs)
-    Fiber.schedule { server.accept }
+    accepting = Fiber.schedule { server.accept }
     client.connect
+    Fiber.scheduler.yield while accepting.alive?
     [server, client]
   end
 

@@ -35,8 +35,6 @@ module Reactor
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # Prefix of this library's paths.
-    OWN = "#{File.dirname(__dir__)}/".freeze
     # The most frames that {place} searches.
     DEEPEST_PLACE = 32
     # Events in words, indexed by mask.
@@ -44,7 +42,7 @@ module Reactor
       names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
       names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ").freeze
     end.freeze
-    private_constant :OWN, :DEEPEST_PLACE, :WANTED
+    private_constant :DEEPEST_PLACE, :WANTED
 
     class << self
       # @param scheduler [Lifecycle]
@@ -61,10 +59,10 @@ module Reactor
         # A fiber without control is in a hook, and its place is usually the frame that called the hook.
         top = is_running ? 0 : 1
         line = fiber.backtrace(top, 1)&.first
-        return line unless line.nil? || line.start_with?("<internal:", OWN)
+        return line unless line.nil? || line.start_with?("<internal:", FiberName::OWN)
 
         frames = (fiber.backtrace(top, DEEPEST_PLACE) || []).reject { |frame| frame.start_with?("<internal:") }
-        frames.find { |frame| !frame.start_with?(OWN) } || frames.first
+        frames.find { |frame| !frame.start_with?(FiberName::OWN) } || frames.first
       end
 
       # @param scheduler [Lifecycle]
@@ -92,7 +90,7 @@ module Reactor
       # @api private
       def backtrace(runner)
         frames = runner.backtrace || []
-        frames.reject { |frame| frame.start_with?(OWN) }.then { |others| others.empty? ? frames : others }
+        frames.reject { |frame| frame.start_with?(FiberName::OWN) }.then { |others| others.empty? ? frames : others }
       end
 
       # @param string [String] a path or a name in any encoding

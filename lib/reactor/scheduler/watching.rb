@@ -48,20 +48,10 @@ module Reactor
     def self.read_ahead?(io, events)
       return false if IO === io
       return false unless defined?(OpenSSL::Buffering) && OpenSSL::Buffering === io && Integer === events && events.anybits?(IO::READABLE)
-      return true if io.pending.positive?
 
-      buffer = io.instance_variable_get(:@rbuffer) # no public method tells this without reading
-      buffer.is_a?(String) ? !buffer.empty? : readable_now?(io)
+      # No public method tells this without reading. If another version keeps the bytes elsewhere, the block's own read finds out.
+      buffer = io.instance_variable_get(:@rbuffer)
+      io.pending.positive? || !(String === buffer && buffer.empty?)
     end
-
-    # For versions of the openssl gem that keep their buffer elsewhere. Costs another system call.
-    def self.readable_now?(io)
-      byte = io.read_nonblock(1, exception: false)
-      io.ungetc(byte) if byte.is_a?(String)
-      byte != :wait_readable
-    rescue SystemCallError, OpenSSL::SSL::SSLError
-      true # the block will get the error, or the end of the stream
-    end
-    private_class_method :readable_now?
   end
 end
