@@ -10,8 +10,6 @@ module Reactor
   module SocketArguments
     # Matches most addresses that Ruby parses without the resolver.
     PLAIN_ADDRESS = /\A(?:\d{1,3}(?:\.\d{1,3}){3}|[\h:]*:[\h:.]*)\z/
-    # Matches all strings that may be an address.
-    MAYBE_ADDRESS = /\A(?:[\d.]+|[\h:.]*:[\h:.]*(?:%.+)?)\z/
     PORT = /\A\d{1,5}\z/
     # Hosts that Ruby treats as an address.
     SPECIAL_HOSTS = ["", "<any>", "<broadcast>"].freeze
@@ -20,7 +18,7 @@ module Reactor
     # The keyword options of Ruby's own Socket.tcp.
     TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
 
-    private_constant :PLAIN_ADDRESS, :MAYBE_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
+    private_constant :PLAIN_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
 
     class << self
       # @param host [Object]
@@ -30,14 +28,6 @@ module Reactor
         return if text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES
 
         text if text.encoding.ascii_compatible? && !text.b.match?(/\0|\n\z/)
-      end
-
-      # @param text [String]
-      # @return [Boolean] whether it is an address, with or without a zone
-      def address?(text)
-        text.b.match?(MAYBE_ADDRESS) && !!Fiber.blocking { Addrinfo.getaddrinfo(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST) }
-      rescue SocketError
-        false
       end
 
       # @return [Boolean] whether the host is certainly an address that Ruby parses itself; does not use the resolver

@@ -37,17 +37,11 @@ module Reactor
 
       # @param parallel [Boolean] whether to try several addresses at a time; otherwise the next address is tried only when the
       #   previous one has failed or its `connect_timeout` has elapsed
-      # @return [HappyEyeballs, nil] nil if Ruby should connect, because it does not block the thread or rejects the arguments
+      # @return [HappyEyeballs, nil] nil if Ruby should connect, because it rejects the arguments
       def for(host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
-        return unless scheduler&.resolves? && options?(options) && SocketArguments.service_and_flags(service)
-
-        text = SocketArguments.host_text(host)
-        is_address = text && SocketArguments.address?(text)
-        # Given a zone or a named service, Ruby would ask the hook even for an address, and the hook supports neither.
-        asks_hook = is_address && (text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) })
-        # On Windows connect(2) would block the thread.
-        return unless asks_hook || (text && (VM::WINDOWS || !is_address)) || host.nil?
+        return unless scheduler&.resolves? && options?(options)
+        return unless SocketArguments.service_and_flags(service) && (host.nil? || SocketArguments.host_text(host))
 
         new(scheduler, host, service, [local_host, local_service], parallel, **options)
       end

@@ -21,6 +21,12 @@ module Reactor
           Fiber.current_scheduler.nil? || (SocketArguments.plain_address?(host) && SocketArguments.port?(service))
         end
 
+        # @return [Boolean] whether Ruby itself connects: it has nothing to resolve, and does not block the thread, as connect(2) does
+        #   on Windows
+        def connects?(host, service, local_service)
+          nothing_to_resolve?(host, service) && SocketArguments.port?(local_service) && !VM::WINDOWS
+        end
+
         # Runs the block, which calls Ruby's method and waits for nothing but the resolver.
         #
         # @param host [Object] as the program gave it
@@ -100,7 +106,7 @@ module Reactor
 
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
-          own = parallel && (Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?)
+          own = parallel && !NameResolution.connects?(host, port, local_port) && !AddrinfoLookup.replaced?
           connection = HappyEyeballs.for(host, port, local_host, local_port, options, parallel) if own
           return reactor_socket_tcp(host, port, local_host, local_port, **options, &block) unless connection
 
@@ -133,8 +139,7 @@ module Reactor
       # subclass may override it and call super, and `open` takes a block.
       module TCPSocketConnect
         def initialize(host, service, local_host = nil, local_service = nil, **options)
-          direct = NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service) && !VM::WINDOWS
-          if direct || !HappyEyeballs.options?(options)
+          if NameResolution.connects?(host, service, local_service) || !HappyEyeballs.options?(options)
             return reactor_tcpsocket_initialize(host, service, local_host, local_service, **options)
           end
 
