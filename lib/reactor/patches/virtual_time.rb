@@ -106,24 +106,12 @@ module Reactor
 
       # Of SizedQueue.
       module SizedQueueWaits
-        def pop(now = false, timeout: nil)
-          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_pop(now, timeout: limit) }
-        end
-
-        def shift(now = false, timeout: nil)
-          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_shift(now, timeout: limit) }
-        end
-
-        def deq(now = false, timeout: nil)
-          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_deq(now, timeout: limit) }
-        end
-
-        def push(object, now = false, timeout: nil)
-          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_push(object, now, timeout: limit) }
-        end
-
-        def enq(object, now = false, timeout: nil)
-          VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_enq(object, now, timeout: limit) }
+        { pop: "", shift: "", deq: "", push: "object, ", enq: "object, " }.each do |name, object|
+          class_eval(<<~RUBY, __FILE__, __LINE__ + 1)
+            def #{name}(#{object}now = false, timeout: nil)
+              VirtualTime.limited(timeout, now) { |limit| reactor_thread_sizedqueue_#{name}(#{object}now, timeout: limit) }
+            end
+          RUBY
         end
       end
 
