@@ -90,8 +90,8 @@ module Reactor
       [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
       [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
-      [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
-      [Timeout, TimeoutException::Method, { condition: TimeoutException, replaceable: TimeoutException::Method }]
+      [Timeout.singleton_class, TimeoutException, { condition: TimeoutException }],
+      [Timeout, TimeoutException, { condition: TimeoutException }]
     ]
     scheduler += [
       [Addrinfo.singleton_class, NameResolution::AddrinfoLookup], [Addrinfo, NameResolution::AddrinfoReverse],

@@ -4,11 +4,11 @@ require "timeout"
 
 module Reactor
   module Patches
-    # Without a scheduler, Timeout.timeout raises a private exception inside the block, and converts it to Timeout::Error outside.
-    # But some versions of the timeout library (those of Ruby 3.3, early releases of 3.4, 4.0.0 and 4.0.1) hand Timeout::Error
-    # itself to a scheduler, so that a bare rescue in the block swallows it. This patch hands the private exception to the
-    # scheduler instead. Libraries before 0.4 have no method for that, and are left alone. A forked child has no scheduler
-    # ({Patches::ForkedChild}), so the patch does nothing there.
+    # Of Timeout's singleton class, and of Timeout, for the classes that include it. Without a scheduler, `timeout` raises a private
+    # exception inside the block, and converts it to Timeout::Error outside. But some versions of the timeout library (those of Ruby
+    # 3.3, early releases of 3.4, 4.0.0 and 4.0.1) hand Timeout::Error itself to a scheduler, so that a bare rescue in the block
+    # swallows it. This patch hands the private exception to the scheduler instead. Libraries before 0.4 have no method for that,
+    # and are left alone.
     #
     # @api private
     module TimeoutException
@@ -47,30 +47,12 @@ module Reactor
         end
       end
 
-      # Of Timeout's singleton class.
-      module Module
-        def timeout(seconds, exception = nil, message = nil, &block)
-          if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
-            return reactor_timeout_timeout(seconds, exception, message, &block)
-          end
-
-          ::Timeout::Error.handle_timeout(message || "execution expired") { |own| reactor_timeout_timeout(seconds, own, message, &block) }
-        end
-      end
-
-      # Of Timeout, for the classes that include it.
-      module Method
-        # @return [Boolean] whether another library has replaced the method
-        def self.replaced?(*)
-          methods = [::Timeout.instance_method(:timeout), ::Timeout::Error.method(:handle_timeout)]
-          methods.map { |method| method.source_location&.first }.uniq.size > 1
-        rescue NameError
-          true # it has removed the method
+      def timeout(seconds, exception = nil, message = nil, &block)
+        if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+          return reactor_timeout_timeout(seconds, exception, message, &block)
         end
 
-        private
-
-        def timeout(...) = ::Timeout.timeout(...)
+        ::Timeout::Error.handle_timeout(message || "execution expired") { |own| reactor_timeout_timeout(seconds, own, message, &block) }
       end
     end
   end
