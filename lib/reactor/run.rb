@@ -90,7 +90,6 @@ module Reactor
     def run(**options, &block)
       raise ArgumentError, "no block given" unless block
 
-      Schedulers.leave_parents
       scheduler = Fiber.scheduler
       return Running.run_in_time(Scheduler.new(**options), block) unless scheduler
       raise "this thread has another library's scheduler (#{scheduler.class})" unless scheduler.is_a?(Schedulers::Member)

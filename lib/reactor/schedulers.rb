@@ -9,22 +9,15 @@ module Reactor
     module Member
       private
 
-      # Whether the calling fiber is non-blocking, has this scheduler, and runs in the process that made it.
-      def current? = Fiber.current_scheduler.equal?(self) && !forked_child?
+      # Whether the calling fiber is non-blocking and has this scheduler.
+      def current? = Fiber.current_scheduler.equal?(self)
     end
 
     class << self
-      # @return [Member, nil] the scheduler of the current fiber; nil if the fiber is blocking, or has another library's
-      #   scheduler, or runs in a forked child of the process that made the scheduler
+      # @return [Member, nil] the scheduler of the current fiber; nil if the fiber is blocking, or has another library's scheduler
       def current
         scheduler = Fiber.current_scheduler
-        scheduler if scheduler.is_a?(Member) && !scheduler.forked_child?
-      end
-
-      # In a forked child, removes the parent's scheduler from the thread. The scheduler's own `close` does nothing there.
-      def leave_parents
-        scheduler = Fiber.scheduler
-        Fiber.set_scheduler(nil) if scheduler.is_a?(Member) && scheduler.forked_child?
+        scheduler if scheduler.is_a?(Member)
       end
 
       # @param scheduler [#prepare_close, #replaced] is told of each IO that is closed or reopened in this Ractor

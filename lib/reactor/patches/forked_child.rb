@@ -16,9 +16,12 @@ module Reactor
       def self.needed? = Process.respond_to?(:fork)
 
       # Called by Kernel#fork, Process.fork and IO.popen with "-".
-      def _fork = reactor_process__fork.tap { |pid| Schedulers.leave_parents if pid.zero? }
+      def _fork = reactor_process__fork.tap { |pid| ForkedChild.leave_scheduler if pid.zero? }
 
-      def daemon(...) = reactor_process_daemon(...).tap { Schedulers.leave_parents }
+      def daemon(...) = reactor_process_daemon(...).tap { ForkedChild.leave_scheduler }
+
+      # The scheduler's own `close`, which this calls, does nothing in a forked child.
+      def self.leave_scheduler = (Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Schedulers::Member))
     end
   end
 end

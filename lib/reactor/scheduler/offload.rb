@@ -32,8 +32,7 @@ module Reactor
     end
   end
 
-  # Hands work to threads. If the calling fiber is blocking, has another scheduler, or runs in a forked child, the work runs
-  # inline.
+  # Hands work to threads. If the calling fiber is blocking or has another scheduler, the work runs inline.
   module Offload
     # Runs a block on a worker thread while the fiber is parked. Use it for work that blocks or computes with the GVL released and
     # that Ruby does not offer to the scheduler, such as a call into a C library.

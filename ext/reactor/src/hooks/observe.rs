@@ -77,7 +77,7 @@ pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
 
 /// `block_of(fiber)`: the Proc or Watcher run by a fiber that `fiber` or a watcher created; nil for any other fiber.
 pub fn block_of(this: Obj<Scheduler>, fiber: Value) -> Option<Value> {
-    if this.is_closed() || this.is_forked_child() {
+    if this.is_closed() {
         return None; // a fiber may have ended without telling the scheduler
     }
     let block = this.state().fibers.block(object_ref(fiber));
