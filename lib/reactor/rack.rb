@@ -3,7 +3,7 @@
 require "reactor"
 require "socket"
 require_relative "rack/admission"
-require_relative "rack/protocol"
+require_relative "rack/statuses"
 require_relative "rack/connection"
 require_relative "rack/input"
 require_relative "rack/response"
