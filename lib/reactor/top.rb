@@ -10,7 +10,7 @@ require_relative "observe/socket_place"
 require_relative "version"
 require_relative "top/snapshot"
 require_relative "top/view"
-require_relative "top/window"
+require_relative "top/screen"
 
 module Reactor
   # The executable reactor-top: a live view of the schedulers of another process, which has called {Reactor.observe}.
@@ -33,7 +33,7 @@ module Reactor
         if options[:once]
           puts options[:json] ? JSON.pretty_generate(snapshot.to_h) : View.new([snapshot]).lines
         else
-          Window.new(pid, options[:interval], snapshot).run
+          Screen.new(pid, options[:interval], snapshot).run
         end
         0
       rescue OptionParser::ParseError => error

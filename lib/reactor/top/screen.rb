@@ -3,7 +3,7 @@
 module Reactor
   module Top
     # The live view on this process's terminal: takes and draws snapshots until a key ends it.
-    class Window
+    class Screen
       ENTER = "\e[?1049h\e[?25l" # alternate screen, hidden cursor
       LEAVE = "\e[?25h\e[?1049l"
       HOME = "\e[H"
