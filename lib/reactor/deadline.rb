@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "clock"
-require_relative "options"
+require_relative "checks"
 require_relative "scope"
 
 module Reactor
@@ -78,7 +78,7 @@ module Reactor
     # @raise [RuntimeError] the block has ended, or its fiber has no scheduler
     # @raise [ThreadError] called on another thread
     def move(seconds)
-      seconds = Options.limit(:seconds, seconds) or raise TypeError, "seconds must be a number, not nil"
+      seconds = Checks.limit(:seconds, seconds) or raise TypeError, "seconds must be a number, not nil"
       raise "the block of this deadline has ended" unless @fiber
       raise "without a scheduler, a deadline cannot be moved" unless @scope
       return self if raised?
@@ -176,7 +176,7 @@ module Reactor
       else
         own = Class.new(Cancelled) # a class that no shield around this block delays
         @cancelled = own.new { error }
-        limit = left.clamp(Float::MIN, Options::FAR) # 0 would be no limit
+        limit = left.clamp(Float::MIN, Checks::FAR) # 0 would be no limit
         Thread.handle_interrupt(own => :immediate) { Timeout.timeout(limit, @cancelled) { yield(self) } }
       end
     end
@@ -212,7 +212,7 @@ module Reactor
     def deadline(seconds, raises: true, &block)
       raise ArgumentError, "no block given" unless block
 
-      seconds = Options.limit(:seconds, seconds)
+      seconds = Checks.limit(:seconds, seconds)
       return yield unless seconds
 
       Deadline.new(seconds, block).run(raises: raises, &block)

@@ -2,7 +2,7 @@
 
 require "set" # now, because a process may have no free descriptor when it opens its first group
 require_relative "deadline"
-require_relative "options"
+require_relative "checks"
 require_relative "run"
 require_relative "scope"
 require_relative "group/task"
@@ -114,7 +114,7 @@ module Reactor
     # @raise [TypeError] timeout is not a number
     # @raise [Exception] as {#async}
     def settle(elements, timeout: nil, &block)
-      seconds = Options.limit(:timeout, timeout)
+      seconds = Checks.limit(:timeout, timeout)
       finish = Clock.now + seconds if seconds
       in_time = ->(*element) { Deadline.new(seconds, block, finish).run { block.call(*element) } } if block && finish
       launch_each(elements, in_time || block, :settled, block).each(&:join)
@@ -363,8 +363,8 @@ module Reactor
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block
 
-      limit = Options.count(:limit, limit) unless limit.nil?
-      timeout = Options.limit(:timeout, timeout)
+      limit = Checks.count(:limit, limit) unless limit.nil?
+      timeout = Checks.limit(:timeout, timeout)
       scheduler = Schedulers.current
       return run { group(limit: limit, timeout: timeout, discard: discard, &block) } unless scheduler
 

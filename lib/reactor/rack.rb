@@ -87,7 +87,7 @@ module Reactor
       @access_log = access_log
       @on_error = on_error || method(:log_error)
       @limits = Limits.new(**DEFAULTS, **checked(limits))
-      @admission = Admission.new(Options.seconds(:overload, overload)) if overload
+      @admission = Admission.new(Checks.seconds(:overload, overload)) if overload
       @environment = {
         "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "SCRIPT_NAME" => "",
         "SERVER_NAME" => "localhost", "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}",

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "options"
+require_relative "checks"
 require_relative "semaphore"
 
 module Reactor
@@ -17,8 +17,8 @@ module Reactor
     # @raise [ArgumentError] count is below 1; per is not positive
     # @raise [TypeError] count is not an Integer; per is not a number
     def initialize(count, per:)
-      @count = Options.count(:count, count)
-      seconds = Options.limit(:per, per)
+      @count = Checks.count(:count, count)
+      seconds = Checks.limit(:per, per)
       raise TypeError, "per must be a number of seconds, not nil" if seconds.nil?
       raise ArgumentError, "per must be more than 0 seconds" unless seconds.positive?
 
@@ -35,7 +35,7 @@ module Reactor
     # @raise [TypeError] timeout is not a number
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
-      seconds = Options.limit(:timeout, timeout)
+      seconds = Checks.limit(:timeout, timeout)
       finish = now + nanoseconds(seconds) if seconds
       # Only the caller at the head of the line sleeps. The others wait in line.
       return false unless @line.acquire(timeout: seconds) { pass_by(finish) }
@@ -63,7 +63,7 @@ module Reactor
       true
     end
 
-    def nanoseconds(seconds) = ([seconds, Options::FAR].min * 1e9).ceil
+    def nanoseconds(seconds) = ([seconds, Checks::FAR].min * 1e9).ceil
 
     # @return [Integer] nanoseconds
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)

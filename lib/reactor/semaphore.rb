@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "options"
+require_relative "checks"
 
 module Reactor
   # A number of permits for fibers and threads, with or without a scheduler. Permits are granted in order of arrival.
@@ -19,7 +19,7 @@ module Reactor
     # @raise [ArgumentError] permits is below 1
     # @raise [TypeError] permits is not an Integer
     def initialize(permits)
-      @permits = Options.count(:permits, permits)
+      @permits = Checks.count(:permits, permits)
       # A turn is the queue on which its owner waits, and a key of one of these hashes. The first two map it to the owner's fiber.
       @waiting = {}.compare_by_identity # in order of arrival
       @held = {}.compare_by_identity # until a block ends
@@ -38,7 +38,7 @@ module Reactor
     # @raise [TypeError] timeout is not a number; a subclass has not called `super` in its `initialize`
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
-      seconds = Options.limit(:timeout, timeout)
+      seconds = Checks.limit(:timeout, timeout)
       raise TypeError, "#{self.class} not initialized" unless @mutex # an error that lasts: see #leave
 
       turn = Thread::Queue.new

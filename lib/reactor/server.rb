@@ -102,12 +102,12 @@ module Reactor
       @listener = listener
       @scheduler = scheduler
       @thread = Thread.current
-      @limit = limit && Options.count(:limit, limit)
-      @idle_timeout = Options.seconds(:idle_timeout, idle_timeout)
-      @linger = Options.seconds(:linger, linger)
-      @grace = Options.seconds(:grace, grace)
+      @limit = limit && Checks.count(:limit, limit)
+      @idle_timeout = Checks.seconds(:idle_timeout, idle_timeout)
+      @linger = Checks.seconds(:linger, linger)
+      @grace = Checks.seconds(:grace, grace)
       @handshake = handshake
-      @handshake_timeout = Options.seconds(:handshake_timeout, handshake_timeout)
+      @handshake_timeout = Checks.seconds(:handshake_timeout, handshake_timeout)
       @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
       @on_open, @on_close = on_open, on_close
       @answer = block
@@ -153,7 +153,7 @@ module Reactor
     # @return [Integer] connections that were closed before their responses were complete, or before a request that had arrived
     #   was read
     def stop(timeout = nil)
-      timeout = Options.seconds(:timeout, timeout)
+      timeout = Checks.seconds(:timeout, timeout)
       raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
 
       Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, where we could not wait for the fibers

@@ -46,7 +46,7 @@ module Reactor
         raise "this thread already has a scheduler" if Fiber.scheduler
         raise TypeError, "settle must be a number of seconds, not nil" if settle.nil?
 
-        settle = Options.seconds(:settle, settle)
+        settle = Checks.seconds(:settle, settle)
 
         Patches.install(Patches::VIRTUAL_TIME)
         scheduler = Scheduler.new(backend: backend)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../options"
+require_relative "../checks"
 require_relative "../socket_arguments"
 require_relative "outcome"
 
@@ -53,9 +53,9 @@ module Reactor
       @service = service
       @local = local
       @parallel = parallel
-      @connect_timeout = Options.seconds(nil, connect_timeout)
-      @resolv_timeout = Options.seconds(nil, resolv_timeout)
-      @open_timeout = Options.seconds(nil, open_timeout)
+      @connect_timeout = Checks.seconds(nil, connect_timeout)
+      @resolv_timeout = Checks.seconds(nil, resolv_timeout)
+      @open_timeout = Checks.seconds(nil, open_timeout)
       @lookups = []  # requests to the resolver; the first one is for all families
       @attempts = {} # socket => address it connects to
     end

@@ -107,7 +107,7 @@ module Reactor
     # @return [Array<Holder>] longest-waiting first
     # @raise [ArgumentError, TypeError, RangeError] longer_than is not a duration
     def holders(longer_than: 0.1)
-      seconds = Options.seconds(:longer_than, longer_than) or raise TypeError, "longer_than must be a number of seconds, not nil"
+      seconds = Checks.seconds(:longer_than, longer_than) or raise TypeError, "longer_than must be a number of seconds, not nil"
 
       Holder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
     end

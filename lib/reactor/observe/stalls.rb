@@ -58,7 +58,7 @@ module Reactor
     # @api private
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
-      @limit = Options.seconds(:stall, limit)
+      @limit = Checks.seconds(:stall, limit)
       raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
       raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 

@@ -24,7 +24,7 @@ module Reactor
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
 
         @rack = rack
-        @stop_timeout = Options.seconds(:stop_timeout, stop_timeout)
+        @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
         @backend = Internal.choose(backend) # raises before anything listens or is forked
         @logger = logger
         @listeners = Listeners.new(host, port, [workers, 1].max)

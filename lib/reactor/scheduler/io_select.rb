@@ -19,7 +19,7 @@ module Reactor
       raise "this scheduler is closed" if closed?
 
       timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"
-      seconds = Options.seconds(nil, timeout)
+      seconds = Checks.seconds(nil, timeout)
       deadline = seconds && now + seconds
       ready = select_now(readables, writables, exceptables)
       return ready if ready

@@ -39,7 +39,7 @@ module Reactor
       @trap_check.synchronize { nil } # raises ThreadError in a trap handler
       Watcher.new(self, events, block).begin(io, timeout, transient, Watching.read_ahead?(io, events))
     rescue TypeError, ArgumentError, RangeError
-      Options.seconds(:timeout, timeout) # if the timeout is at fault, raises an error that names it
+      Checks.seconds(:timeout, timeout) # if the timeout is at fault, raises an error that names it
       raise
     end
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../options"
+require_relative "../checks"
 require_relative "confinement"
 
 module Reactor
@@ -14,11 +14,11 @@ module Reactor
         #
         # @raise [TypeError, ArgumentError, RangeError]
         def check(seed, at, limit: nil, yields: nil, faults: nil, allow: [])
-          Options.count(:seed, seed, 0)
+          Checks.count(:seed, seed, 0)
           raise TypeError, "at must be a Time or seconds, not #{at.inspect}" unless Time === at || number?(at)
 
-          Options.seconds(:until, limit)
-          { yields: yields, faults: faults }.each { |name, most| Options.count(name, most, 0) if most }
+          Checks.seconds(:until, limit)
+          { yields: yields, faults: faults }.each { |name, most| Checks.count(name, most, 0) if most }
           return if Array === allow && (allow - Confinement::REFUSED).empty?
 
           raise ArgumentError, "allow must be an Array of #{Confinement::REFUSED.map(&:inspect).join(", ")}, not #{allow.inspect}"

@@ -65,8 +65,8 @@ module Reactor
       def explore(runs:, seed: 0, until: nil, **options, &block)
         raise ArgumentError, "no block given" unless block
 
-        Options.count(:runs, runs)
-        Options.count(:seed, seed, 0)
+        Checks.count(:runs, runs)
+        Checks.count(:seed, seed, 0)
         options[:limit] = binding.local_variable_get(:until)
         runs.times do |run|
           $stderr.print("\r#{run} of #{runs} ") if $stderr.tty?

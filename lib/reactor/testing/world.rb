@@ -2,7 +2,7 @@
 
 require "rbconfig"
 require "timeout"
-require_relative "../options"
+require_relative "../checks"
 require_relative "arguments"
 require_relative "host"
 require_relative "network"
@@ -43,7 +43,7 @@ module Reactor
         @allow = allow
         @trace = Trace.new(scheduler, complete)
         @network = Network.new(self, Random.new(random.rand(1 << 32)), faults)
-        @limit = Options.seconds(:until, limit)
+        @limit = Checks.seconds(:until, limit)
         @hosts = {}
         @checks = []
         @outcome = Thread::Queue.new
@@ -96,7 +96,7 @@ module Reactor
       def at(time, &block)
         raise ArgumentError, "no block given" unless block
 
-        time = Options.seconds(:time, time) || raise(TypeError, "time must be a number of seconds, not nil")
+        time = Checks.seconds(:time, time) || raise(TypeError, "time must be a number of seconds, not nil")
         @moments += 1
         Host::Boot.start(nil) do
           sleep [time - self.time, 0].max

@@ -2,7 +2,7 @@
 
 require "etc"
 require_relative "../histogram"
-require_relative "../options"
+require_relative "../checks"
 require_relative "pool"
 
 module Reactor
@@ -38,7 +38,7 @@ module Reactor
       # Outside the main Ractor, Ruby 3.4 crashed in half the runs when another fiber got control during a blocking operation.
       @may_switch = Ractor.current.equal?(Ractor.main)
       @policy = @may_switch ? policy : :never
-      @workers = WorkerPool.new(Options.count(:workers, workers))
+      @workers = WorkerPool.new(Checks.count(:workers, workers))
       @own_threads = {}.compare_by_identity # pools of one thread
       @costs = {} # place => seconds
       @on_worker = 0

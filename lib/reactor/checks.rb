@@ -4,7 +4,7 @@ module Reactor
   # Checks option values, and names the option in the error. What counts as a duration is Ruby's rule.
   #
   # @api private
-  module Options
+  module Checks
     # 100 years in seconds: longer than a process runs, and short enough for IO.select.
     FAR = 100 * 365 * 24 * 60 * 60
 
