@@ -26,9 +26,9 @@ module Reactor
   # @api private
   module Patches
     # A set of patches that are installed together. It is a Module, because a constant in it records that the set is installed.
-    class Moment < Module
+    class PatchSet < Module
       # Called once, by {Patches.install}.
-      def install = TABLE.each { |patch| patch.install if patch.moment.equal?(self) && patch.for_this_ruby? }
+      def install = TABLE.each { |patch| patch.install if patch.set.equal?(self) && patch.for_this_ruby? }
     end
 
     # A module whose methods replace those of a class, a module or its singleton class. Its `installed` is called once they have.
@@ -37,7 +37,7 @@ module Reactor
     # - `condition`: an object whose `needed?` is asked at installation, if the version alone does not tell; nil: nothing is asked
     # - `replaceable`: an object whose `replaced?` is asked whether another library has replaced the method, which is then left
     #   alone; nil: nothing is asked
-    Patch = Data.define(:moment, :owner, :with, :before, :condition, :replaceable) do
+    Patch = Data.define(:set, :owner, :with, :before, :condition, :replaceable) do
       def initialize(before: nil, condition: nil, replaceable: nil, **) = super
 
       # @return [Boolean] whether this Ruby needs the patch
@@ -78,9 +78,9 @@ module Reactor
 
     # A set of its own, because {AsyncSelector} installs only these patches: it needs to be told about closed IOs, and only before
     # Ruby 4.0.
-    CLOSE = Moment.new
-    SCHEDULER = Moment.new
-    VIRTUAL_TIME = Moment.new
+    CLOSE = PatchSet.new
+    SCHEDULER = PatchSet.new
+    VIRTUAL_TIME = PatchSet.new
 
     close = [[IO, IOClose], [IO, IOReopen], [IO, IOHalfClose], [BasicSocket, SocketHalfClose],
              [BasicSocket, SocketShutdown, { condition: SocketShutdown }]]
@@ -110,8 +110,8 @@ module Reactor
 
     # @return [Array<Patch>] in the order in which they are installed
     TABLE = Ractor.make_shareable(
-      { CLOSE => close, SCHEDULER => scheduler, VIRTUAL_TIME => virtual_time }.flat_map do |moment, rows|
-        rows.map { |owner, with, options = {}| Patch.new(moment:, owner:, with:, **options) }
+      { CLOSE => close, SCHEDULER => scheduler, VIRTUAL_TIME => virtual_time }.flat_map do |set, rows|
+        rows.map { |owner, with, options = {}| Patch.new(set:, owner:, with:, **options) }
       end
     )
 

@@ -141,9 +141,9 @@ module Patched
 
     private
 
-    def install(patch) = Reactor::Patches.install(*[Reactor::Patches::CLOSE, Reactor::Patches::SCHEDULER, patch.moment].uniq)
+    def install(patch) = Reactor::Patches.install(*[Reactor::Patches::CLOSE, Reactor::Patches::SCHEDULER, patch.set].uniq)
 
-    def run(patch, &) = patch.moment == Reactor::Patches::VIRTUAL_TIME ? Reactor::Testing.virtual_time(&) : Reactor.run(&)
+    def run(patch, &) = patch.set == Reactor::Patches::VIRTUAL_TIME ? Reactor::Testing.virtual_time(&) : Reactor.run(&)
 
     # What a call does, and how often the program's own method was called.
     def outcome(call)

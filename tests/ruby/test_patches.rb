@@ -53,9 +53,9 @@ class TestPatches < ReactorTest
     def report(&block) = puts(JSON.generate(changes(&block).sort))
   RUBY
 
-  # The rows of these moments, in the same form.
-  def declared(*moments)
-    rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
+  # The rows of these sets, in the same form.
+  def declared(*sets)
+    rows = Reactor::Patches::TABLE.select { |patch| sets.include?(patch.set) && patch.for_this_ruby? }
     rows.each_with_object({}) { |patch, found|
       prefix = patch.owner.singleton_class? ? "#{patch.owner.attached_object}." : "#{patch.owner}#"
       patch.methods.each { |name| [name, patch.name_of_original(name)].each { |each| found["#{prefix}#{each}"] = patch.owner.to_s } }
@@ -236,7 +236,7 @@ class TestPatches < ReactorTest
   def described(patch)
     new = patch.methods == [:initialize]
     place = new ? "#{patch.owner}." : patch.owner.singleton_class? ? "#{patch.owner.attached_object}." : "#{patch.owner}#"
-    moment = patch.moment.equal?(VIRTUAL_TIME) ? "first `virtual_time`" : "first scheduler"
+    moment = patch.set.equal?(VIRTUAL_TIME) ? "first `virtual_time`" : "first scheduler"
     rubies = patch.before ? "before #{patch.before}" : CONDITIONS.fetch(patch.condition)
     [place, new ? ["new"] : patch.methods.map(&:to_s).sort, moment, rubies]
   end

@@ -35,7 +35,7 @@ module Reactor
       ].freeze
 
       # The patches of a simulation: see {Patches}. Outside a host they do what Ruby does.
-      PATCHES = Patches::Moment.new
+      PATCHES = Patches::PatchSet.new
       PATCHES.define_singleton_method(:install) { ROWS.each { |owner, with| owner.prepend(with) } && Watcher.prepend(WatcherOfHost) }
 
       # Ends the other fibers of a run.
