@@ -34,6 +34,6 @@ module Reactor
   # The public API. Everything else may change between versions.
   api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect
            AddressResolution NativeScheduler Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Health
-           Observer SocketPlace Testing AsyncSelector]
+           SnapshotServer SocketPlace Testing AsyncSelector]
   __send__(:private_constant, *constants - api)
 end

@@ -4,7 +4,7 @@ require "socket"
 require "stringio"
 require "timeout"
 require "tmpdir"
-require "reactor/observe/observer"
+require "reactor/observe/snapshot_server"
 require "reactor/testing"
 
 # Cells of test_exhaustion.rb: an operation runs while a resource is exhausted, and again when it is available. A name is

@@ -8,12 +8,12 @@ class TestPublicSurface < ReactorTest
 
   CONSTANTS = %i[
     Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
-    Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace NativeScheduler
+    Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Rack Health Testing SnapshotServer SocketPlace NativeScheduler
     VERSION
   ].freeze
 
   # A fresh process, because the tests make internal constants public.
-  def shown(code) = run_child("require 'reactor/testing'; require 'reactor/observe/observer'; require 'reactor/rack'; puts(#{code})").out.split.map(&:to_sym)
+  def shown(code) = run_child("require 'reactor/testing'; require 'reactor/observe/snapshot_server'; require 'reactor/rack'; puts(#{code})").out.split.map(&:to_sym)
 
   def test_functions
     assert_equal FUNCTIONS.sort, shown("Reactor.singleton_methods").sort

@@ -5,7 +5,7 @@ require "io/console"
 require "json"
 require "open3"
 require "pty"
-require "reactor/observe/observer"
+require "reactor/observe/snapshot_server"
 require "reactor/top"
 require "tmpdir"
 
@@ -121,13 +121,13 @@ class TestTop < ReactorTest
   def test_a_look_makes_no_more_objects_if_fibers_stand_deeper
     run_scheduler do
       shallow, deep = [0, 40].map do |depth|
-        fibers = Array.new(Reactor::Observer::FIBERS) { Fiber.schedule { wait_at(depth) } }
-        Reactor::Observer.snapshot
-        made = objects_made { Reactor::Observer.snapshot }
+        fibers = Array.new(Reactor::SnapshotServer::FIBERS) { Fiber.schedule { wait_at(depth) } }
+        Reactor::SnapshotServer.snapshot
+        made = objects_made { Reactor::SnapshotServer.snapshot }
         fibers.each(&:kill)
         made
       end
-      assert_operator deep - shallow, :<, Reactor::Observer::FIBERS, "objects for each fiber"
+      assert_operator deep - shallow, :<, Reactor::SnapshotServer::FIBERS, "objects for each fiber"
     end
   end
 
@@ -143,7 +143,7 @@ class TestTop < ReactorTest
   def document
     answer = nil
     run_scheduler do |scheduler|
-      answer = { snapshot_seconds: 0.001, **Reactor::Observer.snapshot }
+      answer = { snapshot_seconds: 0.001, **Reactor::SnapshotServer.snapshot }
       answer[:schedulers].select! { |row| row[:id] == scheduler.object_id }
     end
     answer
@@ -235,8 +235,8 @@ class TestTop < ReactorTest
   # The thread is slow to end, and all fibers wait for it.
   def test_a_fiber_may_close_an_observer
     says = child_says(<<~'RUBY', env: env)
-      require "reactor/observe/observer"
-      Reactor::Observer.prepend(Module.new do
+      require "reactor/observe/snapshot_server"
+      Reactor::SnapshotServer.prepend(Module.new do
         private def serve
           super
         ensure

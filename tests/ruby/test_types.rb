@@ -6,7 +6,7 @@ require "prism"
 require "tmpdir"
 require "reactor/rack"
 require "reactor/testing"
-require "reactor/observe/observer"
+require "reactor/observe/snapshot_server"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
 # sig/reactor.rbs is valid and has a signature of every public method. Skipped without the rbs gem.
@@ -66,7 +66,7 @@ class TestTypes < ReactorTest
   # In these classes, every method is public unless its documentation marks it as private.
   CLASSES = [
     Reactor::Scheduler, Reactor::NativeScheduler, Reactor::FiberStatus, Reactor::Health,
-    Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Server, Reactor::Stall, Reactor::Testing::Clock,
+    Reactor::Health::Reader, Reactor::Histogram, Reactor::SnapshotServer, Reactor::Server, Reactor::Stall, Reactor::Testing::Clock,
     Reactor::Group, Reactor::Group::Task, Reactor::Cancelled, Reactor::Deadline, Reactor::Watcher, (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
   MODULES = [Reactor, Reactor::Testing].freeze

@@ -153,12 +153,12 @@ module Reactor
     # folder `reactor-UID` of the system's folder for temporary files, and only this user can enter `reactor-UID`. The socket is
     # removed when the process exits. A forked child has none until it calls this method itself.
     #
-    # @return [Observer]
+    # @return [SnapshotServer]
     # @raise [SocketPlace::Untrusted] another user owns the folder or can enter it
     # @raise [SystemCallError] the socket cannot be made
     def observe
-      require_relative "observer" # loaded only on demand, because it loads json and socket
-      Observer.start
+      require_relative "snapshot_server" # loaded only on demand, because it loads json and socket
+      SnapshotServer.start
     end
 
     # Writes the {Inspection#dump} of every scheduler of this Ractor. Any thread of the Ractor may call this.

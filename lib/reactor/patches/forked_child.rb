@@ -8,7 +8,7 @@ module Reactor
     #   `forked_child?` is true for the object, which is closed: its hooks raise RuntimeError, and the parent's descriptors are left
     #   alone. The extension knows a child by the number of forks, which pthread_atfork(3) counts.
     # - A {Group} waits for no task, and the error of a task, a watcher or a {Server}'s block ends the child.
-    # - A {Deadline} has no effect, nobody waits for a {Semaphore}, an {Observer} serves nobody, and a worker thread that has forked
+    # - A {Deadline} has no effect, nobody waits for a {Semaphore}, an {SnapshotServer} serves nobody, and a worker thread that has forked
     #   takes no further job. These need no scheduler, so they compare Process.pid.
     #
     # @api private

@@ -7,7 +7,7 @@ require_relative "socket_place"
 module Reactor
   # Serves `reactor-top`: a thread accepts connections on a UNIX socket, and writes a snapshot of all schedulers of the Ractor to
   # each, as JSON. The thread uses no scheduler, so it answers even while a loop is busy.
-  class Observer
+  class SnapshotServer
     # The most fibers listed, longest-waiting first. All fibers are counted.
     FIBERS = 16
     # Seconds that a reader may take to accept part of the answer, and seconds to pause after an error.
@@ -15,7 +15,7 @@ module Reactor
     private_constant :PATIENCE
 
     class << self
-      # @return [Observer] this process's observer: the same object until it is closed
+      # @return [SnapshotServer] this process's: the same object until it is closed
       # @api private
       def start
         return @current if @current&.open?
@@ -75,7 +75,7 @@ module Reactor
       @server = UNIXServer.new(@path)
       @thread = Thread.new { serve }
       at_exit { close }
-      @thread.name = "reactor observer"
+      @thread.name = "reactor snapshots"
     end
 
     # @return [Boolean] whether it is serving in this process
@@ -88,7 +88,7 @@ module Reactor
       return if @server.closed?
 
       if Process.pid == @pid
-        # Blocks: a fiber that waits for the observer's thread, a bystander, would look deadlocked.
+        # Blocks: a fiber that waits for this thread, a bystander, would look deadlocked.
         Fiber.blocking { @thread.kill.join } unless @thread.equal?(Thread.current)
         File.unlink(@path) if File.socket?(@path)
       end
@@ -114,7 +114,7 @@ module Reactor
     def answer(client)
       client.timeout = PATIENCE
       before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
-      text = JSON.generate(Observer.snapshot)
+      text = JSON.generate(SnapshotServer.snapshot)
       spent = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
       client.write("#{text.chop},\"snapshot_seconds\":#{spent}}\n")
     rescue IO::TimeoutError, SystemCallError
