@@ -32,7 +32,7 @@ end
 
 module Reactor
   # The public API. Everything else may change between versions.
-  api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect
+  api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus LockHolder Stall Histogram Processes IOSelect
            AddressResolution NativeScheduler Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Health
            SnapshotServer SocketPlace Testing AsyncSelector]
   __send__(:private_constant, *constants - api)

@@ -7,7 +7,7 @@ class TestPublicSurface < ReactorTest
   FUNCTIONS = %i[run group deadline remaining shield offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
 
   CONSTANTS = %i[
-    Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
+    Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus LockHolder Stall Histogram Processes IOSelect AddressResolution
     Group Cancelled Deadline DeadlineExceeded Semaphore RateLimit Server Rack Health Testing SnapshotServer SocketPlace NativeScheduler
     VERSION
   ].freeze

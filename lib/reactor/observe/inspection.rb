@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "fiber_status"
-require_relative "holder"
+require_relative "lock_holder"
 require_relative "health"
 require_relative "trace_writer"
 
@@ -104,12 +104,12 @@ module Reactor
     # Record is loaded, all objects of the process.
     #
     # @param longer_than [Numeric] seconds, 0 or more
-    # @return [Array<Holder>] longest-waiting first
+    # @return [Array<LockHolder>] longest-waiting first
     # @raise [ArgumentError, TypeError, RangeError] longer_than is not a duration
     def holders(longer_than: 0.1)
       seconds = Checks.seconds(:longer_than, longer_than) or raise TypeError, "longer_than must be a number of seconds, not nil"
 
-      Holder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
+      LockHolder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
     end
 
     # @return [String] its class, backend and number of live fibers
@@ -121,7 +121,7 @@ module Reactor
       counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
       watchers = self.watchers.map(&:inspect)
       counts << "#{watchers.size} watchers" if watchers.any?
-      held = Holder.of(statuses).map(&:to_s)
+      held = LockHolder.of(statuses).map(&:to_s)
       ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *held, *watchers].join("\n  ")
     end
 

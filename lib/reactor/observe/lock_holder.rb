@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  Holder = Data.define(:status, :what, :place)
+  LockHolder = Data.define(:status, :what, :place)
 
   # A fiber that waits while holding a lock or a database connection that others may be waiting for. See {Inspection#holders}.
   #
@@ -12,10 +12,10 @@ module Reactor
   # @!attribute [r] place
   #   @return [String] the backtrace line that entered `synchronize`, or Active Record's `with_connection` or `transaction`; for a
   #     connection obtained in another way, the line where the fiber waits
-  class Holder
+  class LockHolder
     class << self
       # @param statuses [Array<FiberStatus>]
-      # @return [Array<Holder>]
+      # @return [Array<LockHolder>]
       # @api private
       def of(statuses)
         owned = connections.group_by(&:owner)
