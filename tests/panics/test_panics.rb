@@ -92,15 +92,6 @@ class TestPanics < ReactorTest
     assert lines.any? { |line| line.include?("forced at init (fatal)") }, lines.join
   end
 
-  def test_a_panic_while_the_size_is_asked_is_a_size_of_nothing
-    lines = assert_goes_on(<<~'RUBY')
-      require "objspace"
-      whole = ObjectSpace.memsize_of(scheduler)
-      puts "smaller" if panic_at("size") { ObjectSpace.memsize_of(scheduler) } < whole
-    RUBY
-    assert_includes lines, "smaller"
-  end
-
   # What makes objects of this kind that are dropped.
   DROPPED = {
     "end of a scheduler" => "Reactor::Scheduler.new",

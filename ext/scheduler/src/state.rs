@@ -96,14 +96,6 @@ impl State {
     pub fn for_each_watcher(&self, mut visit: impl FnMut(ObjectRef)) {
         self.watchers().for_each(&mut visit);
     }
-
-    /// The size in bytes of the tables that grow with fibers, waits, timeouts and traces, without the reactor's tables.
-    pub fn size(&self) -> usize {
-        self.fibers.size()
-            + self.queue.size()
-            + self.watchers.records().size()
-            + self.trace.as_deref().map_or(0, Trace::size)
-    }
 }
 
 #[cfg(test)]

@@ -24,13 +24,7 @@ use crate::{
 };
 
 #[derive(TypedData, Default)]
-#[magnus(
-    class = "Reactor::NativeScheduler",
-    mark,
-    size,
-    wb_protected,
-    free_immediately
-)]
+#[magnus(class = "Reactor::NativeScheduler", mark, wb_protected, free_immediately)]
 pub struct Scheduler {
     state: RefCell<State>,
     pub affinity: ThreadAffinity,
@@ -52,11 +46,6 @@ impl DataTypeFunctions for Scheduler {
         if let Some(watcher_marks) = self.watcher_marks.get() {
             watcher_marks.mark(marker);
         }
-    }
-
-    fn size(&self) -> usize {
-        let size = || size_of::<Self>() + self.state().size();
-        panics::catch("size", size).unwrap_or(0)
     }
 
     fn free(self: Box<Self>) {

@@ -349,15 +349,6 @@ impl FiberTable {
             }
         }
     }
-
-    pub fn size(&self) -> usize {
-        let strands = self.records().map(|record| record.strand().len());
-        self.records.capacity() * size_of::<FiberRecord>()
-            + self.by_address.capacity() * size_of::<(usize, Slot)>()
-            + self.blocks.capacity() * size_of::<ObjectRef>()
-            + self.free.capacity() * size_of::<Slot>()
-            + strands.sum::<usize>() * size_of::<StrandEntry>()
-    }
 }
 
 /// Object addresses are multiples of 8 and spread well, so one multiplication mixes them.

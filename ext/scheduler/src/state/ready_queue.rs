@@ -211,11 +211,6 @@ impl ReadyQueue {
         self.ready.len() + self.ahead.len() + self.low_priority.len()
     }
 
-    pub fn size(&self) -> usize {
-        let tickets = self.ready.capacity() + self.ahead.capacity();
-        tickets * size_of::<Ticket>() + self.low_priority.capacity() * size_of::<Token>()
-    }
-
     fn ticket_number(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket

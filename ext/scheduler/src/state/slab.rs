@@ -73,12 +73,6 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         Some((place, self.token(place)))
     }
 
-    /// Its size in bytes.
-    pub fn size(&self) -> usize {
-        self.records.capacity() * size_of::<Option<T>>()
-            + (self.generations.capacity() + self.free.capacity()) * size_of::<u32>()
-    }
-
     fn token(&self, place: usize) -> Token {
         Token::new(place as u32 | MARKS, self.generations[place])
     }

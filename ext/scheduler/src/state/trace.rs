@@ -82,13 +82,6 @@ impl Trace {
         }
     }
 
-    pub fn size(&self) -> usize {
-        let places = self.births.iter().map(|(_, place)| place.capacity());
-        self.moments.capacity() * size_of::<(TraceEvent, u64, Subject)>()
-            + self.births.capacity() * size_of::<(usize, String)>()
-            + places.sum::<usize>()
-    }
-
     /// Records an event of a fiber, a watcher or the loop.
     pub fn push(&mut self, event: TraceEvent, of: Subject) {
         if self.moments.len() == self.limit {
