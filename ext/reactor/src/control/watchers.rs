@@ -4,7 +4,7 @@
 
 use magnus::{Error, RObject, Ruby, TryConvert, Value, prelude::*};
 use reactor::{Interest, Token};
-use reactor_scheduler::state::{State, fiber::Slot, object_ref::ObjectRef, watching::DueWatcher};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, watching::DueWatcher};
 
 use crate::{
     control::scheduler::Scheduler,
@@ -62,19 +62,16 @@ impl Scheduler {
         reported.and(finished).map(drop)
     }
 
-    /// Ends watchers without starting fibers: each watcher that `next` takes out of the state. The watchers are taken
-    /// one by one, because only the stack keeps a watcher alive once it has been taken out.
-    pub fn end_watchers(
-        &self,
-        reason: &str,
-        mut next: impl FnMut(&mut State) -> Option<ObjectRef>,
-    ) -> Result<bool, Error> {
+    /// Ends those of these watchers that have not ended, without starting fibers. Returns whether there were any. They are
+    /// taken out of the state one by one, because only the stack keeps a watcher alive once it has been taken out.
+    pub fn end_watchers(&self, reason: &str, tokens: Vec<Token>) -> Result<bool, Error> {
         let (mut found, mut result) = (false, Ok(()));
-        loop {
-            let ended = next(&mut self.state_mut());
-            let Some(watcher) = ended else { break };
-            found = true;
-            result = result.and(end_object(watcher.value(), reason));
+        for token in tokens {
+            let ended = self.state_mut().end_watcher(token);
+            if let Some(watcher) = ended {
+                found = true;
+                result = result.and(end_object(watcher.value(), reason));
+            }
         }
         result.map(|()| found)
     }
@@ -104,13 +101,8 @@ impl Scheduler {
 
     /// Ends every watcher.
     pub fn cancel_watchers(&self) -> Result<(), Error> {
-        let mut place = 0;
-        self.end_watchers("cancelled", |state| {
-            let (found, watcher) = state.end_watcher_from(place)?;
-            place = found + 1;
-            Some(watcher)
-        })
-        .map(drop)
+        let all = self.state().watchers_that(|_| true);
+        self.end_watchers("cancelled", all).map(drop)
     }
 
     /// Records where the new fiber that is about to run this block was created, if a trace is on.

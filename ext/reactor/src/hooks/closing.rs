@@ -224,10 +224,10 @@ pub fn replaced(
         return Ok(());
     };
     IoInfo::refresh(io);
-    let mut watchers = this.state().all_watchers_of(io_number).into_iter();
-    this.end_watchers("reopened", |state| {
-        watchers.find_map(|token| state.end_watcher(token))
-    })?;
+    let watchers = this
+        .state()
+        .watchers_that(|watcher| watcher.io_number == io_number);
+    this.end_watchers("reopened", watchers)?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         let own = object_ref(ruby.qnil().as_value());

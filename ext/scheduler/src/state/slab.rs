@@ -66,13 +66,6 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         records.filter_map(|(place, record)| Some((self.token(place), record.as_ref()?)))
     }
 
-    /// The first record at this place or after it: its place and token.
-    pub fn next_from(&self, place: usize) -> Option<(usize, Token)> {
-        let later = self.records.get(place..)?;
-        let place = place + later.iter().position(Option::is_some)?;
-        Some((place, self.token(place)))
-    }
-
     fn token(&self, place: usize) -> Token {
         Token::new(place as u32 | MARKS, self.generations[place])
     }
@@ -117,9 +110,6 @@ mod tests {
         let tokens = ["a", "b", "c"].map(|record| slab.insert(record));
         slab.remove(tokens[1]);
         assert_eq!(2, slab.len());
-        assert_eq!(Some((0, tokens[0])), slab.next_from(0));
-        assert_eq!(Some((2, tokens[2])), slab.next_from(1));
-        assert_eq!((None, None), (slab.next_from(3), slab.next_from(9)));
         let found: Vec<_> = slab.iter().collect();
         assert_eq!(vec![(tokens[0], &"a"), (tokens[2], &"c")], found);
     }

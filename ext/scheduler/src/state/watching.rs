@@ -144,18 +144,16 @@ impl State {
 
     /// Takes a watcher whose fiber is to start now.
     pub fn take_due_watcher(&mut self, token: Token) -> Option<DueWatcher> {
-        if !self.watchers.is_due(token) {
+        let record = self.watchers.records().get(token)?;
+        let WatcherProgress::Due(ready) = record.progress else {
             return None;
-        }
+        };
         let record = self.watchers.remove(token)?;
-        match record.progress {
-            WatcherProgress::Due(ready) => Some(DueWatcher {
-                object: record.object,
-                io: record.io,
-                ready,
-            }),
-            WatcherProgress::Waiting(_) => None,
-        }
+        Some(DueWatcher {
+            object: record.object,
+            io: record.io,
+            ready,
+        })
     }
 
     /// Called when a watcher's fiber is about to get control from `from`. Returns its slot; the caller issues the write
@@ -206,12 +204,6 @@ impl State {
         }
     }
 
-    /// Ends the first watcher at or after this place in the table. Returns the watcher with its place.
-    pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
-        let (place, token) = self.watchers.records().next_from(place)?;
-        Some((place, self.end_watcher(token)?))
-    }
-
     /// The watchers that wait for this IO object.
     pub fn watchers_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Token> {
         if self.watchers.is_empty() {
@@ -230,11 +222,11 @@ impl State {
         tokens
     }
 
-    /// All watchers of this IO object, including due ones. Takes time proportional to the number of watchers.
-    pub fn all_watchers_of(&self, io_number: u64) -> Vec<Token> {
-        let of_it = self.watchers.records().iter();
-        let of_it = of_it.filter(|(_, record)| record.io_number == io_number);
-        of_it.map(|(token, _)| token).collect()
+    /// The watchers, waiting or due, that are meant. Takes time proportional to the number of all watchers.
+    pub fn watchers_that(&self, are_meant: impl Fn(&WatcherRecord) -> bool) -> Vec<Token> {
+        let all = self.watchers.records().iter();
+        let meant = all.filter(|(_, record)| are_meant(record));
+        meant.map(|(token, _)| token).collect()
     }
 
     // --- observing -----------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ fn closing_an_io_object_ends_the_watchers_of_this_object_only() {
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
     assert!(state.watchers_of(5, 77).is_empty(), "it waits no more");
-    let due = state.all_watchers_of(77);
+    let due = state.watchers_that(|watcher| watcher.io_number == 77);
     assert_eq!(1, due.len());
     assert_eq!(Some(object(2)), state.end_watcher(due[0]));
     assert!(turns(&mut state).is_empty());
@@ -239,8 +239,8 @@ fn a_transient_watcher_keeps_nothing_going() {
     );
     assert!(state.is_drained());
     assert_eq!(1, state.watcher_count());
-    assert_eq!(Some((0, object(1))), state.end_watcher_from(0));
-    assert_eq!(None, state.end_watcher_from(0));
+    assert_eq!(vec![token], state.watchers_that(|_| true));
+    assert_eq!(Some(object(1)), state.end_watcher(token));
     assert_eq!(None, state.end_watcher(token));
 }
 
