@@ -12,7 +12,7 @@
 //! | `pool_work`      | work on the pool, and which transfers belong there |
 //! | `descriptor_uses` | descriptors in use, and the fibers and threads waiting to close them |
 //! | `driver_operations` | sends and file operations that the driver carries out |
-//! | `watching`       | watchers: waits without a fiber |
+//! | `watchers`       | watchers: waits without a fiber |
 //! | `unpolled`       | waits for descriptors that the driver cannot poll |
 //! | `observation`    | counters, rows, traces |
 
@@ -40,8 +40,7 @@ mod turn;
 pub mod unpolled;
 pub mod wait;
 pub mod wait_registration;
-mod watchers;
-pub mod watching;
+pub mod watchers;
 
 use std::{any::Any, sync::Arc, time::Instant};
 

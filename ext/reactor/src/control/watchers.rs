@@ -4,7 +4,7 @@
 
 use magnus::{Error, RObject, Ruby, TryConvert, Value, prelude::*};
 use reactor::{Interest, Token};
-use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, watching::DueWatcher};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, watchers::DueWatcher};
 
 use crate::{
     control::scheduler::Scheduler,

@@ -4,7 +4,7 @@ use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Interest;
 use reactor_scheduler::state::{
     token_mark::{WATCHER, marked, unmarked},
-    watching::NewWatcher,
+    watchers::NewWatcher,
 };
 
 use crate::{

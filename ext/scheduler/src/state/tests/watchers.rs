@@ -11,7 +11,7 @@ use crate::state::{
     ready_queue::Next,
     wait::{WaitHook, WaitStatus},
     wait_registration::Watch,
-    watching::{DueWatcher, NewWatcher},
+    watchers::{DueWatcher, NewWatcher},
 };
 
 const READABLE: Option<Interest> = Some(Interest::READABLE);
