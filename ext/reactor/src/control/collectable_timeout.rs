@@ -72,7 +72,7 @@ impl Scheduler {
     #[cold]
     fn set_collectable(&self, ruby: &Ruby, token: Token) -> Option<Obj<TimeoutBlock>> {
         let fiber = current_fiber();
-        let number = hidden_ivar::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
+        let number = hidden_ivar::given(fiber.value())?; // a frozen fiber has none
         let handle = self.state_mut().event_loop.weak_handle()?;
         let block = ruby.obj_wrap(TimeoutBlock {
             fiber,

@@ -256,11 +256,11 @@ pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> 
 /// `push_when_unused(io, queue)`: pushes to the queue once no worker uses the IO's descriptor. If none does now, returns
 /// false and does nothing.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let number = real_io(io).ok().and_then(IoInfo::io_number_of);
-    let Some(number) = number.filter(|_| !this.is_closed()) else {
+    let polled = real_io(io).ok().and_then(IoInfo::polled_of);
+    let Some((_, io_number)) = polled.filter(|_| !this.is_closed()) else {
         return false;
     };
-    Scheduler::push_when_unused(this, number, queue)
+    Scheduler::push_when_unused(this, io_number, queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits, whatever for. Does nothing if the fiber does not, or

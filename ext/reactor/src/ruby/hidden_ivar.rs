@@ -1,6 +1,5 @@
-//! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's io number packed with the
-//! kind of its file (`io_info`), unless the IO has an entry in [`io_numbers`](super::io_numbers). No two objects ever
-//! have the same number, whatever their addresses.
+//! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's if it has no entry in the
+//! table of [`io_numbers`](super::io_numbers). No two objects ever have the same number, whatever their addresses.
 
 use std::{
     ffi::{CStr, c_char},
@@ -17,18 +16,15 @@ use magnus::{
 };
 use rb_sys::{ID, VALUE};
 
-/// The object's number. If it has none, it gets the number that `number_of` derives from a serial. `None` for a frozen
-/// object, which cannot store a number.
-pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
-    if let Some(number) = known(object) {
+/// The object's number. If it has none, it gets one. `None` for a frozen object, which cannot store a number.
+pub fn given(object: Value) -> Option<u64> {
+    let known = known(object);
+    if known.is_none() && !object.is_frozen() {
+        let number = next_serial();
+        set(object, number);
         return Some(number);
     }
-    if object.is_frozen() {
-        return None;
-    }
-    let number = number_of(next_serial());
-    set(object, number);
-    Some(number)
+    known
 }
 
 pub fn next_serial() -> u64 {

@@ -33,15 +33,12 @@ impl IoInfo {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let given = match io_numbers::known(io.value(), descriptor) {
-            Some(packed) => Some(packed),
-            None => given(io, descriptor),
-        };
-        let packed = given.unwrap_or_else(|| ask(0, io, descriptor).0);
+        let known = io_numbers::known(io.value(), descriptor);
+        let packed = known.unwrap_or_else(|| give(io, descriptor));
         Ok(Self {
             io,
             descriptor,
-            owner_id: OwnerId(given.map_or(0, io_number_in)),
+            owner_id: OwnerId(io_number_in(packed)),
             kind: DescriptorKind::from_bits(packed),
             is_ruby_socket: packed & 16 != 0,
         })
@@ -63,36 +60,32 @@ impl IoInfo {
         self.owner_id.0
     }
 
-    /// The number by which the state knows this IO; `None` if no scheduler has seen it.
-    pub fn io_number_of(io: RealIo) -> Option<u64> {
-        known(io).map(io_number_in)
-    }
-
     /// The descriptor as the reactor knows it, and the io number; `None` if the IO is closed or no scheduler has seen it.
     pub fn polled_of(io: RealIo) -> Option<(reactor::Descriptor, u64)> {
         if io.is_closed() {
             return None;
         }
-        let packed = known(io)?;
-        let kind = DescriptorKind::from_bits(packed);
-        Some((kind.polled(io.descriptor().ok()?), io_number_in(packed)))
+        let descriptor = io.descriptor().ok()?;
+        let packed = io_numbers::known(io.value(), descriptor)?;
+        let polled = DescriptorKind::from_bits(packed).polled(descriptor);
+        Some((polled, io_number_in(packed)))
     }
 
     /// Queries the file again, because IO#reopen has given the object another file. The io number stays, because waits
     /// have begun under it.
     pub fn refresh(io: RealIo) {
-        if let (Some(packed), Ok(descriptor)) = (known(io), io.descriptor()) {
-            let (packed, inode) = ask(io_number_in(packed), io, descriptor);
-            set(io, descriptor, packed, inode);
+        if let (Some((_, io_number)), Ok(descriptor)) = (Self::polled_of(io), io.descriptor()) {
+            let (packed, inode) = ask(io_number, io, descriptor);
+            io_numbers::set(io.value(), descriptor, packed, inode);
         }
     }
 
     /// Records that the pipe is not in packet mode.
     pub fn note_stream_pipe(&self) {
-        if known(self.io).is_some() && !self.io.value().is_frozen() {
+        if !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
             let packed = pack(self.io_number(), self.is_ruby_socket, kind);
-            set(self.io, self.descriptor, packed, None);
+            io_numbers::set(self.io.value(), self.descriptor, packed, None);
         }
     }
 
@@ -100,38 +93,20 @@ impl IoInfo {
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
-        if is_other && !io_numbers::release(self.io.value(), self.descriptor) {
-            hidden_ivar::clear(self.io.value());
+        if is_other {
+            io_numbers::release(self.io.value(), self.descriptor);
         }
     }
 }
 
-/// The packed value of an object without a table entry.
-fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
-    if let Some(packed) = hidden_ivar::known(io.value()) {
-        return Some(packed);
+/// Gives the IO a number, unless it is frozen. Returns it packed.
+fn give(io: RealIo, descriptor: Descriptor) -> u64 {
+    if io.value().is_frozen() {
+        return ask(0, io, descriptor).0;
     }
-    if !io.value().is_frozen() {
-        let (packed, inode) = ask(hidden_ivar::next_serial(), io, descriptor);
-        if io_numbers::give(io.value(), descriptor, packed, inode) {
-            return Some(packed);
-        }
-    }
-    hidden_ivar::given(io.value(), |serial| ask(serial, io, descriptor).0)
-}
-
-/// The packed value that an IO was given, if any.
-fn known(io: RealIo) -> Option<u64> {
-    let in_table = || io_numbers::known(io.value(), io.descriptor().ok()?);
-    let has_entry = io_numbers::may_have(io.value()) && !io.is_closed();
-    let packed = has_entry.then(in_table).flatten();
-    packed.or_else(|| hidden_ivar::known(io.value()))
-}
-
-fn set(io: RealIo, descriptor: Descriptor, packed: u64, inode: Option<u64>) {
-    if !io_numbers::replace(io.value(), descriptor, packed, inode) {
-        hidden_ivar::set(io.value(), packed);
-    }
+    let (packed, inode) = ask(hidden_ivar::next_serial(), io, descriptor);
+    io_numbers::set(io.value(), descriptor, packed, inode);
+    packed
 }
 
 /// Queries the kernel for the kind of file behind the descriptor. Returns it packed with the io number, and the inode.
@@ -175,5 +150,6 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor::Internal.io_number(io)`: the number with which an IO object appears in fiber rows; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    io::real_io(io).ok().and_then(IoInfo::io_number_of)
+    let polled = io::real_io(io).ok().and_then(IoInfo::polled_of)?;
+    Some(polled.1)
 }

@@ -1,4 +1,4 @@
-//! The io numbers of most IO objects, in a table by descriptor. The other IO objects store their numbers in a
+//! The io numbers of IO objects: of most in a table by descriptor, of the others in a
 //! [`hidden_ivar`](super::hidden_ivar).
 //!
 //! Ruby keeps the instance variables of IOs in a process-wide table, and each garbage collection, even a minor one,
@@ -23,6 +23,8 @@ use std::sync::{
 use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
 use reactor_scheduler::system::descriptor::Descriptor;
+
+use crate::ruby::hidden_ivar;
 
 /// The flag of objects that have had an entry. Flags from this one on are for the class's own use, and Ruby's IO uses
 /// none of them. New objects do not have the flag, and `dup` and `clone` do not copy it.
@@ -57,7 +59,8 @@ fn entry_or_new(descriptor: Descriptor) -> Option<&'static Entry> {
 
 /// The entry of this IO object. The object has this descriptor.
 fn own(io: Value, descriptor: Descriptor) -> Option<&'static Entry> {
-    if !may_have(io) {
+    // SAFETY: an IO begins with an RBasic.
+    if unsafe { (*basic(io)).flags & NUMBERED == 0 } {
         return None;
     }
     entry(descriptor).filter(|entry| entry.object.load(Ordering::Relaxed) == io.as_raw())
@@ -65,57 +68,49 @@ fn own(io: Value, descriptor: Descriptor) -> Option<&'static Entry> {
 
 /// The number of this IO object. The object has this descriptor.
 pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
-    own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
+    match own(io, descriptor) {
+        Some(entry) => Some(entry.number.load(Ordering::Relaxed)),
+        None => hidden_ivar::known(io),
+    }
 }
 
-/// Assigns a number to an object that has none and whose descriptor has this inode. False if the object cannot have the
-/// entry.
-pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
-    let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode) else {
-        return false;
+/// Sets the number of an object that is not frozen. Its descriptor has this inode (`None`: not asked).
+pub fn set(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) {
+    let entry = match hidden_ivar::known(io) {
+        Some(_) => None,
+        None => own(io, descriptor).or_else(|| take(io, descriptor, inode)),
     };
-    let owner = entry.object.load(Ordering::Relaxed);
-    if owner != 0 && entry.inode.load(Ordering::Relaxed) == inode {
-        return false;
+    let Some(entry) = entry else {
+        return hidden_ivar::set(io, number);
+    };
+    if let Some(inode) = inode {
+        entry.inode.store(inode, Ordering::Relaxed);
     }
-    let object = io.as_raw();
-    let taken = entry
-        .object
-        .compare_exchange(owner, object, Ordering::Relaxed, Ordering::Relaxed);
-    if taken.is_err() {
-        return false;
-    }
-    entry.inode.store(inode, Ordering::Relaxed);
     entry.number.store(number, Ordering::Relaxed);
     set_flag(io, true);
-    true
 }
 
-/// Changes the number of an object, and updates the inode of its descriptor, because the file may be another one. False
-/// if the object has no entry.
-pub fn replace(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
-    own(io, descriptor).is_some_and(|entry| {
-        if let Some(inode) = inode {
-            entry.inode.store(inode, Ordering::Relaxed);
-        }
-        entry.number.store(number, Ordering::Relaxed);
-        true
-    })
+/// Makes the descriptor's entry that of this object, if it is free.
+fn take(io: Value, descriptor: Descriptor, inode: Option<u64>) -> Option<&'static Entry> {
+    let (entry, inode) = (entry_or_new(descriptor)?, inode?);
+    let owner = entry.object.load(Ordering::Relaxed);
+    if owner != 0 && entry.inode.load(Ordering::Relaxed) == inode {
+        return None;
+    }
+    let taken =
+        entry
+            .object
+            .compare_exchange(owner, io.as_raw(), Ordering::Relaxed, Ordering::Relaxed);
+    taken.is_ok().then_some(entry)
 }
 
-/// Removes the number. False if the object has no entry.
-pub fn release(io: Value, descriptor: Descriptor) -> bool {
-    own(io, descriptor).is_some_and(|entry| {
-        set_flag(io, false);
-        entry.object.store(0, Ordering::Relaxed);
-        true
-    })
-}
-
-/// False if the object certainly has no number here.
-pub fn may_have(io: Value) -> bool {
-    // SAFETY: an IO begins with an RBasic.
-    unsafe { (*basic(io)).flags & NUMBERED != 0 }
+/// Removes the number.
+pub fn release(io: Value, descriptor: Descriptor) {
+    let Some(entry) = own(io, descriptor) else {
+        return hidden_ivar::clear(io);
+    };
+    set_flag(io, false);
+    entry.object.store(0, Ordering::Relaxed);
 }
 
 fn set_flag(io: Value, is_numbered: bool) {
