@@ -83,7 +83,6 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
 /// waits for the lock never stops.
 fn make_statics() {
     hidden_ivar::name();
-    object::gc_milliseconds();
     ractor::key();
 }
 

@@ -126,12 +126,11 @@ fn the_state_and_the_system_calls_do_not_know_each_other() {
 
 /// The files of the extension with a static whose first use makes its value under a lock. `make_statics` in `lib.rs` makes
 /// those that Ruby makes.
-const LAZY: [&str; 6] = [
+const LAZY: [&str; 5] = [
     "fiber", // set without a call to Ruby
     "hidden_ivar",
     "io_info",    // set without a call to Ruby
     "io_numbers", // Ruby has no part in it
-    "object",
     "ractor",
 ];
 

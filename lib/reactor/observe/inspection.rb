@@ -22,8 +22,7 @@ module Reactor
     # - `stalls`: fibers that held the loop too long, if `stall:` was given
     # - `awake_ns`: nanoseconds in which the loop was awake
     # - `asleep_ns`: nanoseconds in which the loop was asleep
-    # - `gc_ns`: nanoseconds of garbage collection, by any thread, while the loop was awake; in whole milliseconds. 0 if
-    #   GC.measure_total_time is off.
+    # - `gc_ns`: nanoseconds of garbage collection, by any thread. 0 if GC.measure_total_time is off.
     #
     # Gauges:
     #
@@ -72,9 +71,7 @@ module Reactor
     #
     # @return [Hash{Symbol => Integer}]
     def stats
-      stats = super
-      gc = GC.total_time - @gc_at_start - stats.delete(:gc_asleep_ns)
-      stats.merge(stalls: @stalls&.count || 0, gc_ns: [gc, 0].max)
+      super.merge(stalls: @stalls&.count || 0, gc_ns: GC.total_time - @gc_at_start)
     end
 
     # The counters of {#stats}, plus how long turns and waits for threads took and how late timers were. Reading changes nothing,

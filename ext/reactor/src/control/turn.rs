@@ -11,7 +11,7 @@ use crate::{
         call::call_method,
         error::{into_exception, ruby, system_error},
         fiber::raise_in,
-        object::{Object, gc_milliseconds, object_ref},
+        object::{Object, object_ref},
         thread::{
             check_interrupts, current_scheduler, is_interrupted, is_main, is_only_thread,
             without_gvl, yield_gvl,
@@ -56,11 +56,9 @@ impl Scheduler {
         let Some((sleep, handle)) = sleep else {
             return Ok(false);
         };
-        let before = gc_milliseconds();
         without_gvl(&sleep, &handle);
         drop(sleep);
-        let collected = gc_milliseconds() - before;
-        self.state_mut().end_sleep(collected);
+        self.state_mut().end_sleep();
         self.poll_once(slot)?;
         let clock = self.state().event_loop.clock();
         if let Some(now) = clock {

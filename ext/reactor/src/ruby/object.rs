@@ -1,8 +1,6 @@
 //! Converts Ruby objects to the addresses that the scheduler's state keeps, and back. Reports references to the garbage
 //! collector.
 
-use std::sync::OnceLock;
-
 use magnus::{
     Ruby, Value,
     gc::Marker,
@@ -71,14 +69,4 @@ pub fn is_visible(object: Value) -> bool {
     let object = object.as_raw();
     // SAFETY: a live object that is not a special constant begins with an RBasic.
     unsafe { rb_sys::SPECIAL_CONST_P(object) || (*(object as usize as *const RBasic)).klass != 0 }
-}
-
-/// How long the garbage collector has run so far: `GC.stat(:time)`. The name is made when the extension is loaded.
-pub fn gc_milliseconds() -> usize {
-    static TIME: OnceLock<VALUE> = OnceLock::new();
-    // SAFETY: a name; the symbol created from it is never collected.
-    let time =
-        TIME.get_or_init(|| unsafe { rb_sys::rb_id2sym(rb_sys::rb_intern(c"time".as_ptr())) });
-    // SAFETY: Ruby raises only for an unknown key.
-    unsafe { rb_sys::rb_gc_stat(*time) as usize }
 }

@@ -21,8 +21,6 @@ pub struct Counters {
     pub turns: u64,
     pub sleeps: u64,
     pub wakeups: u64,
-    /// Milliseconds spent in garbage collection during sleeps.
-    pub gc_asleep: u64,
     /// Sends that were queued for the driver.
     pub queued: u64,
     /// File reads and syncs passed to the driver.
@@ -77,7 +75,6 @@ impl State {
             ("turns", counters.turns),
             ("sleeps", counters.sleeps),
             ("wakeups", counters.wakeups),
-            ("gc_asleep_ns", counters.gc_asleep * 1_000_000),
             ("queued", counters.queued),
             ("carried", counters.carried),
             ("live", self.fibers.live() as u64),

@@ -272,9 +272,7 @@ impl State {
         self.fibers.all_wait_for_unblock_only() && self.watchers.is_empty()
     }
 
-    /// `collected`: milliseconds of garbage collection during the sleep.
-    pub fn end_sleep(&mut self, collected: usize) {
-        self.counters.gc_asleep += collected as u64;
+    pub fn end_sleep(&mut self) {
         self.event_loop.is_sleeping = false;
         self.trace_turn(TraceEvent::Wake);
     }

@@ -115,7 +115,7 @@ fn a_sleep_in_which_only_an_unblock_helps_may_be_a_deadlock() {
     assert!(state.begin_sleep(slot, None).is_some());
     assert_eq!(None, state.progress_count());
     state.wake_thread();
-    state.end_sleep(0);
+    state.end_sleep();
     assert!(state.may_be_deadlocked());
     state.unblock(fiber(1), Some(NIL));
     assert!(!state.may_be_deadlocked());

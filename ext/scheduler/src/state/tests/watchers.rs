@@ -269,10 +269,10 @@ fn there_is_no_deadlock_while_a_watcher_waits() {
     block(&mut state, slot);
     let token = watch(&mut state, new(1, 5));
     drop(state.begin_sleep(slot, None).unwrap());
-    state.end_sleep(0);
+    state.end_sleep();
     assert!(!state.may_be_deadlocked());
     state.end_watcher(token);
     drop(state.begin_sleep(slot, None).unwrap());
-    state.end_sleep(0);
+    state.end_sleep();
     assert!(state.may_be_deadlocked());
 }
