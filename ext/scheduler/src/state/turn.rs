@@ -15,7 +15,7 @@ impl State {
         if self.queue.is_empty() {
             return Next::Nothing;
         }
-        if (self.queue.is_poll_due() || self.is_last_poll_too_old()) && !self.chooses_next() {
+        if (self.queue.is_shuffled() || self.is_last_poll_too_old()) && !self.chooses_next() {
             return Next::Poll;
         }
         let Some(token) = self.queue.pop() else {
@@ -58,8 +58,7 @@ impl State {
             .choose(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
-    /// The time between polls is bounded by the number of resumes if fibers are quick, and by the clock if not. In virtual
-    /// time the clock is ignored, because the order must not depend on the machine.
+    /// Whether the time slice is spent. In virtual time it never is, because the order must not depend on the machine.
     fn is_last_poll_too_old(&self) -> bool {
         self.queue.is_clock_check_due()
             && self
