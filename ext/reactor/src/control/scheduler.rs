@@ -24,7 +24,12 @@ use crate::{
 };
 
 #[derive(TypedData, Default)]
-#[magnus(class = "Reactor::NativeScheduler", mark, wb_protected, free_immediately)]
+#[magnus(
+    class = "Reactor::NativeScheduler",
+    mark,
+    wb_protected,
+    free_immediately
+)]
 pub struct Scheduler {
     state: RefCell<State>,
     pub affinity: ThreadAffinity,
