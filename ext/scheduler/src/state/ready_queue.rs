@@ -121,6 +121,11 @@ impl ReadyQueue {
         self.resumed_since_poll <= 1 || self.is_low_priority
     }
 
+    /// How many fibers have been resumed since the last poll.
+    pub fn resumed(&self) -> u32 {
+        self.resumed_since_poll & !SHUFFLED
+    }
+
     /// Whether ready entries are picked at random.
     pub fn is_shuffled(&self) -> bool {
         self.resumed_since_poll >= SHUFFLED

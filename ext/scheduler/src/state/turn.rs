@@ -9,6 +9,9 @@ use crate::state::{
     token_mark::is_of_watcher, trace::TraceEvent, wait::WakeCause,
 };
 
+/// In virtual time, at most this many fibers are resumed between two polls.
+const RESUMES_IN_VIRTUAL_TIME: u32 = 64;
+
 impl State {
     /// Takes the next fiber from the ready queue, unless a poll is due.
     pub fn next_ready(&mut self) -> Next {
@@ -58,14 +61,19 @@ impl State {
             .choose(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
-    /// Whether the time slice is spent. In virtual time it never is, because the order must not depend on the machine.
+    /// Whether the time slice is spent. In virtual time resumes are counted instead, because the order must not depend on the
+    /// machine.
     fn is_last_poll_too_old(&self) -> bool {
-        self.queue.is_clock_check_due()
-            && self
+        if !self.queue.is_clock_check_due() {
+            return false;
+        }
+        match self.event_loop.is_virtual() {
+            true => self.queue.resumed() >= RESUMES_IN_VIRTUAL_TIME,
+            false => self
                 .event_loop
                 .slice_began()
-                .is_some_and(TimeSlice::is_spent)
-            && !self.event_loop.is_virtual()
+                .is_some_and(TimeSlice::is_spent),
+        }
     }
 
     /// Polls without blocking, and wakes each fiber that got an event.

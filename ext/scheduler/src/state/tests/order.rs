@@ -80,6 +80,26 @@ fn only_a_fiber_with_a_slice_for_itself_gets_low_priority() {
     assert_eq!(vec![light, other], order(&mut state));
 }
 
+/// Where no clock tells that the last poll was long ago.
+#[test]
+fn in_virtual_time_a_poll_is_due_after_a_number_of_resumes() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    assert!(state.event_loop.freeze_clock(Duration::ZERO));
+    state.poll_once().unwrap();
+    let mut resumes = 0;
+    loop {
+        state.yield_now(slot);
+        match state.next_ready() {
+            Next::Fiber(..) => resumes += 1,
+            next => break assert_eq!(Next::Poll, next),
+        }
+    }
+    assert!(resumes <= 64, "{resumes}");
+    state.poll_once().unwrap();
+    assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
+}
+
 #[test]
 fn of_fibers_that_yield_to_one_another_one_polls_in_each_round() {
     let (mut state, _script) = open();
