@@ -79,7 +79,7 @@ module Wild
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
       ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1],
       ["io_pread", %w[io buffer number number number], 8], ["blocking_operation_wait", %w[work], 2],
-      ["push_when_unused", %w[io any], 2], ["prefetch", %w[io number number number], 2], ["sync_by_driver", %w[io any], 2]
+      ["push_when_unused", %w[io any], 2], ["hung_up?", %w[io], 1], ["prefetch", %w[io number number number], 2], ["sync_by_driver", %w[io any], 2]
     ].freeze
     # On a scheduler of its own, because it is over afterwards.
     LAST = [["close", []], ["run", []], ["drain", []], ["cancel", []], ["cancel", %w[any]], ["shutdown", []], ["scheduler_close", []]].freeze
