@@ -177,8 +177,6 @@ const NAMES: &[(&str, i64)] = &[
     ("rt_sigprocmask", libc::SYS_rt_sigprocmask),
     ("rt_sigreturn", libc::SYS_rt_sigreturn),
     ("sched_getaffinity", libc::SYS_sched_getaffinity),
-    ("sched_getattr", libc::SYS_sched_getattr),
-    ("sched_setattr", libc::SYS_sched_setattr),
     ("sched_yield", libc::SYS_sched_yield),
     ("sendmmsg", libc::SYS_sendmmsg),
     ("sendmsg", libc::SYS_sendmsg),
