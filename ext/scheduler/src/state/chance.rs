@@ -2,7 +2,7 @@
 
 /// SplitMix64 (Steele, Lea and Flood 2014). Each call changes the state, so different histories of calls have different
 /// states.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Chance(u64);
 
 impl Chance {

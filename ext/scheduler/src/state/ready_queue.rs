@@ -16,10 +16,6 @@ const MAX_OVERTAKES: u64 = 64;
 /// The first low-priority fiber gets a turn after at most this many polls.
 const MAX_POLLS_SKIPPED: u32 = 8;
 
-/// A flag in `resumed_since_poll`: the order is shuffled. It makes a poll always due, so the path to the next fiber needs
-/// no extra check when the order is not shuffled.
-const SHUFFLED: u32 = 1 << 31;
-
 /// After a poll, the clock is read after each of this many resumes, then once per this many resumes.
 const CLOCK_CHECK_INTERVAL: u32 = 4;
 
@@ -53,7 +49,8 @@ pub struct ReadyQueue {
     resumed_since_poll: u32,
     /// Whether the entry taken last was low-priority.
     is_low_priority: bool,
-    chance: Chance,
+    /// Present if the order is shuffled.
+    chance: Option<Chance>,
 }
 
 /// Lower numbers go first.
@@ -96,7 +93,7 @@ impl ReadyQueue {
 
     /// A poll begins.
     pub fn begin_poll(&mut self) {
-        self.resumed_since_poll &= SHUFFLED;
+        self.resumed_since_poll = 0;
     }
 
     /// A poll has ended.
@@ -123,29 +120,28 @@ impl ReadyQueue {
 
     /// How many fibers have been resumed since the last poll.
     pub fn resumed(&self) -> u32 {
-        self.resumed_since_poll & !SHUFFLED
+        self.resumed_since_poll
     }
 
     /// Whether ready entries are picked at random.
     pub fn is_shuffled(&self) -> bool {
-        self.resumed_since_poll >= SHUFFLED
+        self.chance.is_some()
     }
 
     /// From now on, ready entries are picked at random, except those from [`ReadyQueue::push_first`].
     pub fn shuffle(&mut self, seed: u64) {
-        self.resumed_since_poll |= SHUFFLED;
-        self.chance = Chance::new(seed);
+        self.chance = Some(Chance::new(seed));
     }
 
     /// A fingerprint of all choices so far; `None` if the order is not shuffled.
     pub fn shuffled(&self) -> Option<u64> {
-        self.is_shuffled().then(|| self.chance.digest())
+        self.chance.as_ref().map(Chance::digest)
     }
 
     /// Moves a random valid entry to the front. False if the order is not shuffled, or a poll is due because a fiber has
     /// run since the last one.
     pub fn choose(&mut self, is_valid: impl Fn(Token) -> bool) -> bool {
-        if self.resumed_since_poll != SHUFFLED {
+        if self.chance.is_none() || self.resumed_since_poll > 0 {
             return false;
         }
         let is_decided =
@@ -156,7 +152,8 @@ impl ReadyQueue {
         for line in [&mut self.ahead, &mut self.ready] {
             line.retain(|ticket| is_valid(ticket.1));
         }
-        let index = self.chance.below(self.ahead.len() + self.ready.len());
+        let count = self.ahead.len() + self.ready.len();
+        let index = self.chance.as_mut().map_or(0, |it| it.below(count));
         let chosen = match index.checked_sub(self.ahead.len()) {
             None => self.ahead.remove(index),
             Some(index) => self.ready.remove(index),
