@@ -37,7 +37,6 @@ pub struct Lookup {
 enum Progress {
     Pending(Job<Answer>),
     Ended(Outcome<Answer>),
-    Cancelled,
 }
 
 impl magnus::DataTypeFunctions for Lookup {
@@ -129,7 +128,7 @@ impl Lookup {
 
     /// `cancel`
     pub fn cancel(&self) {
-        let before = self.progress.replace(Progress::Cancelled);
+        let before = self.progress.replace(Progress::Ended(Outcome::Dropped));
         drop(before);
     }
 
