@@ -90,11 +90,6 @@ impl State {
         self.control.for_each_object(&mut visit);
         self.uses.for_each_object(&mut visit);
     }
-
-    /// Visits every watcher, for the garbage collector.
-    pub fn for_each_watcher(&self, mut visit: impl FnMut(ObjectRef)) {
-        self.watchers().for_each(&mut visit);
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl DataTypeFunctions for WatcherMarks {
         self.scheduler.mark(marker);
         if let Ok(scheduler) = Obj::<Scheduler>::try_convert(self.scheduler.value()) {
             let state = scheduler.state();
-            state.for_each_watcher(|watcher| watcher.mark(marker));
+            state.watchers().for_each(|watcher| watcher.mark(marker));
         }
     }
 

@@ -249,10 +249,9 @@ fn a_watcher_and_its_io_are_marked_while_it_waits_and_it_counts_as_a_wait_for_re
     let (mut state, _) = open();
     let token = watch(&mut state, new(1, 5));
     let marked = |state: &State| {
-        let (mut watchers, mut others) = (Vec::new(), Vec::new());
-        state.for_each_watcher(|kept| watchers.push(kept));
+        let mut others = Vec::new();
         state.for_each_object(|kept| others.push(kept));
-        (watchers, others)
+        (state.watchers().collect::<Vec<_>>(), others)
     };
     assert_eq!((vec![object(1)], vec![io(1)]), marked(&state));
     assert_eq!(vec![WaitHook::Io], state.wait_hooks().collect::<Vec<_>>());
