@@ -7,15 +7,15 @@
 //! block that needs it.
 //!
 //! Each file uses only those above it: `children`, `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`,
-//! `collectable_timeout`, `interrupted_code` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`,
+//! `collectable_timeout`, `handler_detection` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`,
 //! `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this, including the methods that the
 //! files call.
 
 mod children;
 pub mod collectable_timeout;
 mod fiber_lifecycle;
+mod handler_detection;
 pub mod hook_scope;
-mod interrupted_code;
 mod park;
 pub mod pending;
 pub mod scheduler;

@@ -35,7 +35,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &[
                 "hook_scope",
                 "collectable_timeout",
-                "interrupted_code",
+                "handler_detection",
                 "watcher_marks",
             ],
             &["pending", "switch"],
