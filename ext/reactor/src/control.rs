@@ -6,7 +6,7 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement or
 //! block that needs it.
 //!
-//! Each file uses only those above it: `children`, `thread_affinity` and `worker_wait`, `scheduler`, `hook_scope`,
+//! Each file uses only those above it: `children`, `thread_affinity` and `unpolled_wait`, `scheduler`, `hook_scope`,
 //! `collectable_timeout`, `handler_detection` and `watcher_marks`, `pending` and `switch`, `turn` and `watchers`,
 //! `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` checks this, including the methods that the
 //! files call.
@@ -22,7 +22,7 @@ pub mod scheduler;
 mod switch;
 mod thread_affinity;
 mod turn;
+pub mod unpolled_wait;
 pub mod watcher_marks;
 mod watchers;
-pub mod worker_wait;
 mod yielding;

@@ -30,7 +30,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     (
         "control",
         &[
-            &["children", "thread_affinity", "worker_wait"],
+            &["children", "thread_affinity", "unpolled_wait"],
             &["scheduler"],
             &[
                 "hook_scope",

@@ -12,7 +12,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{children::Children, thread_affinity::ThreadAffinity, worker_wait},
+    control::{children::Children, thread_affinity::ThreadAffinity, unpolled_wait},
     ruby::{
         call::call_method,
         convert,
@@ -68,7 +68,7 @@ impl Scheduler {
         if !this.state_mut().event_loop.open(reactor) {
             return Err(runtime_error("already initialized"));
         }
-        this.state_mut().wait_by_workers(worker_wait::begin);
+        this.state_mut().wait_by_workers(unpolled_wait::begin);
         this.affinity.claim();
         let mutex = thread::new_mutex()?;
         write_barrier(this, mutex);

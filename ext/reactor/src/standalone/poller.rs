@@ -20,7 +20,7 @@ use reactor_scheduler::{
 };
 
 use crate::{
-    control::worker_wait,
+    control::unpolled_wait,
     ruby::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
@@ -92,7 +92,7 @@ pub fn initialize(this: Obj<Poller>, arguments: &[Value]) -> Result<(), Error> {
     let handle = reactor.handle();
     event_loop
         .unpolled
-        .wait_by_workers(handle, worker_wait::begin);
+        .wait_by_workers(handle, unpolled_wait::begin);
     event_loop.reactor = Some(reactor);
     event_loop.forks = fork_generation();
     Ok(())
