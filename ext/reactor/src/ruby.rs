@@ -19,7 +19,7 @@ pub mod fiber;
 pub mod hidden_ivar;
 pub mod io;
 pub mod io_info;
-pub mod io_numbers;
+pub mod io_number_table;
 pub mod method;
 pub mod object;
 pub mod panics;

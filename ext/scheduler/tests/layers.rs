@@ -129,8 +129,8 @@ fn the_state_and_the_system_calls_do_not_know_each_other() {
 const LAZY: [&str; 5] = [
     "fiber", // set without a call to Ruby
     "hidden_ivar",
-    "io_info",    // set without a call to Ruby
-    "io_numbers", // Ruby has no part in it
+    "io_info",         // set without a call to Ruby
+    "io_number_table", // Ruby has no part in it
     "ractor",
 ];
 

@@ -1,5 +1,5 @@
 //! A number kept in a hidden instance variable of an object: a fiber's own number, or an IO's if it has no entry in the
-//! table of [`io_numbers`](super::io_numbers). No two objects ever have the same number, whatever their addresses.
+//! table of [`io_number_table`](super::io_number_table). No two objects ever have the same number, whatever their addresses.
 
 use std::{
     ffi::{CStr, c_char},

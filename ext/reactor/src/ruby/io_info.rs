@@ -13,7 +13,7 @@ use reactor_scheduler::system::{
 use crate::ruby::{
     hidden_ivar,
     io::{self, RealIo},
-    io_numbers,
+    io_number_table,
     object::is_kind_of,
     platform,
 };
@@ -33,7 +33,7 @@ impl IoInfo {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let known = io_numbers::known(io.value(), descriptor);
+        let known = io_number_table::known(io.value(), descriptor);
         let packed = known.unwrap_or_else(|| give(io, descriptor));
         Ok(Self {
             io,
@@ -66,7 +66,7 @@ impl IoInfo {
             return None;
         }
         let descriptor = io.descriptor().ok()?;
-        let packed = io_numbers::known(io.value(), descriptor)?;
+        let packed = io_number_table::known(io.value(), descriptor)?;
         let polled = DescriptorKind::from_bits(packed).polled(descriptor);
         Some((polled, io_number_in(packed)))
     }
@@ -76,7 +76,7 @@ impl IoInfo {
     pub fn refresh(io: RealIo) {
         if let (Some((_, io_number)), Ok(descriptor)) = (Self::polled_of(io), io.descriptor()) {
             let (packed, inode) = ask(io_number, io, descriptor);
-            io_numbers::set(io.value(), descriptor, packed, inode);
+            io_number_table::set(io.value(), descriptor, packed, inode);
         }
     }
 
@@ -85,7 +85,7 @@ impl IoInfo {
         if !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
             let packed = pack(self.io_number(), self.is_ruby_socket, kind);
-            io_numbers::set(self.io.value(), self.descriptor, packed, None);
+            io_number_table::set(self.io.value(), self.descriptor, packed, None);
         }
     }
 
@@ -94,7 +94,7 @@ impl IoInfo {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
         if is_other {
-            io_numbers::release(self.io.value(), self.descriptor);
+            io_number_table::release(self.io.value(), self.descriptor);
         }
     }
 }
@@ -105,7 +105,7 @@ fn give(io: RealIo, descriptor: Descriptor) -> u64 {
         return ask(0, io, descriptor).0;
     }
     let (packed, inode) = ask(hidden_ivar::next_serial(), io, descriptor);
-    io_numbers::set(io.value(), descriptor, packed, inode);
+    io_number_table::set(io.value(), descriptor, packed, inode);
     packed
 }
 
