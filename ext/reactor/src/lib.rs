@@ -60,7 +60,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     #[cfg(feature = "planted-errors")]
     reactor
         .define_module("PlantedErrors")?
-        .define_module_function("make", function!(ruby::planted::make, 1))?;
+        .define_module_function("make", function!(ruby::planted_errors::make, 1))?;
 
     let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();

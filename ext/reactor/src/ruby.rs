@@ -24,7 +24,7 @@ pub mod method;
 pub mod object;
 pub mod panics;
 #[cfg(feature = "planted-errors")]
-pub mod planted;
+pub mod planted_errors;
 #[cfg_attr(unix, path = "ruby/unix.rs")]
 #[cfg_attr(windows, path = "ruby/windows.rs")]
 pub mod platform;
