@@ -20,7 +20,6 @@ pub mod hidden_ivar;
 pub mod io;
 pub mod io_info;
 pub mod io_number_table;
-pub mod method;
 pub mod object;
 pub mod panics;
 #[cfg(feature = "planted-errors")]
@@ -29,6 +28,7 @@ pub mod planted_errors;
 #[cfg_attr(windows, path = "ruby/windows.rs")]
 pub mod platform;
 pub mod ractor;
+pub mod receiver;
 pub mod thread;
 
 use magnus::{Error, Ruby};

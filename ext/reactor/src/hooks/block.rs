@@ -17,8 +17,8 @@ use crate::{
         caller::{CONDITION_WAITS, is_uninterruptible},
         convert,
         fiber::is_fiber,
-        method::{Receiver, wrong_number},
         object::{Object, is_visible, object_ref},
+        receiver::{Receiver, wrong_number},
         thread::wake_up,
     },
 };

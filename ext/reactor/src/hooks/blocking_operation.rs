@@ -7,7 +7,7 @@ use crate::{
     ruby::{
         call::{call_method, undefined},
         caller::{CLOSING, COPYING, Caller, OPENING},
-        method::Receiver,
+        receiver::Receiver,
     },
 };
 

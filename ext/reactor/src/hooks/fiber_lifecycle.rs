@@ -12,8 +12,8 @@ use crate::{
     ruby::{
         error::argument_error,
         fiber::new_fiber,
-        method::Receiver,
         object::{Object, object_ref},
+        receiver::Receiver,
     },
 };
 

@@ -7,7 +7,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         convert::{byte_count, to_i64},
-        method::{Receiver, wrong_number},
+        receiver::{Receiver, wrong_number},
     },
     transfer::{
         request::{Direction, Transfer},

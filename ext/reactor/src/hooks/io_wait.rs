@@ -16,8 +16,8 @@ use crate::{
         convert,
         error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_info::IoInfo,
-        method::Receiver,
         platform::SOCKETS_WAIT_FIRST,
+        receiver::Receiver,
     },
     wait::{lookup::Lookup, readiness},
 };

@@ -13,8 +13,8 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert,
-        method::{Receiver, wrong_number},
         object::{object_ref, write_barrier},
+        receiver::{Receiver, wrong_number},
     },
 };
 

@@ -14,8 +14,8 @@ use crate::{
         error::{argument_error, io_error, system_error},
         io::{RealIo, real_io},
         io_info::IoInfo,
-        method::Receiver,
         object::{Object, object_ref},
+        receiver::Receiver,
     },
     wait::readiness::{linger as linger_on, watch},
 };

@@ -26,8 +26,8 @@ use crate::{
         error::{runtime_error, system_error, unavailable},
         io::{close_number, named},
         io_info::IoInfo,
-        method::wrong_number,
         panics,
+        receiver::wrong_number,
         thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
     },
     transfer::{

@@ -7,7 +7,7 @@ use reactor_scheduler::{state::unpolled::WorkerWait, system::child_process::Exit
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
-    ruby::method::Receiver,
+    ruby::receiver::Receiver,
 };
 
 #[derive(Debug)]
