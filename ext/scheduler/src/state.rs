@@ -17,7 +17,7 @@
 //! | `observation`    | counters, rows, traces |
 
 mod chance;
-mod control;
+mod current;
 pub mod descriptor_uses;
 pub mod driver_operations;
 pub mod event_loop;
@@ -44,7 +44,7 @@ pub mod watchers;
 
 use std::{any::Any, sync::Arc, time::Instant};
 
-use control::Control;
+use current::Current;
 use descriptor_uses::DescriptorUses;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
@@ -65,7 +65,7 @@ pub struct State {
     queue: ReadyQueue,
     watchers: Watchers,
     unpolled: Unpolled,
-    control: Control,
+    current: Current,
     pub uses: DescriptorUses,
     /// Each worker that reads a file into a Ruby buffer holds a clone.
     pub worker_buffers: Arc<()>,
@@ -83,11 +83,11 @@ pub struct State {
 impl State {
     /// Visits every Ruby object kept here except watchers, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
-        let running = self.control.running;
+        let running = self.current.running;
         self.fibers.for_each_object(running, &mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
-        self.control.for_each_object(&mut visit);
+        self.current.for_each_object(&mut visit);
         self.uses.for_each_object(&mut visit);
     }
 }

@@ -32,8 +32,8 @@ impl State {
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         self.event_loop.reactor.as_ref()?;
         let entered = self.find_or_insert(fiber);
-        let before = self.control.running;
-        self.control.running = Some(entered.slot);
+        let before = self.current.running;
+        self.current.running = Some(entered.slot);
         if self.fibers.enter_hook(entered.slot) {
             return Some(entered);
         }
@@ -47,7 +47,7 @@ impl State {
         let slot = entered.slot;
         if before != Some(slot) && self.fibers[slot].was_collectable() {
             self.fibers.leave_hook(slot);
-            self.control.running = before;
+            self.current.running = before;
             return EnteredFiber { slot, is_new: true };
         }
         self.note_resumer(slot, before);
@@ -67,8 +67,8 @@ impl State {
             true => slot,
             false => self.fibers.insert(fiber, false),
         };
-        let before = self.control.running;
-        self.control.running = Some(slot);
+        let before = self.current.running;
+        self.current.running = Some(slot);
         self.fibers.enter_hook(slot);
         self.note_resumer(slot, before);
         slot
@@ -78,7 +78,7 @@ impl State {
     #[cold]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
-        let resumer = before.map_or(self.control.resumer, |before| Some(self.fibers.id(before)));
+        let resumer = before.map_or(self.current.resumer, |before| Some(self.fibers.id(before)));
         self.fibers.set_resumer(slot, resumer);
         self.note_control(slot);
     }
@@ -93,7 +93,7 @@ impl State {
 
     #[cold]
     fn note_foreign_control(&mut self, slot: Slot) {
-        self.control.resumer = Some(self.fibers.resumer_or_self(slot));
+        self.current.resumer = Some(self.fibers.resumer_or_self(slot));
     }
 
     fn find_or_insert(&mut self, fiber: ObjectRef) -> EnteredFiber {
@@ -114,13 +114,13 @@ impl State {
     pub fn leave(&mut self, slot: Slot) {
         let (is_removed, pending) = self.fibers.leave_hook(slot);
         if is_removed {
-            self.control.forget_running(slot);
+            self.current.forget_running(slot);
         }
         match pending {
             Some(Pending::Raise(error) | Pending::Late(error)) => {
-                self.control.fatal_error.get_or_insert(error);
+                self.current.fatal_error.get_or_insert(error);
             }
-            Some(Pending::Interrupts) => self.control.has_interrupts_for_root = true,
+            Some(Pending::Interrupts) => self.current.has_interrupts_for_root = true,
             Some(Pending::Kill) | None => {}
         }
     }
@@ -128,7 +128,7 @@ impl State {
     /// Begins cancelling all fibers, including those started by `ensure` clauses, for this reason. Returns the live ones. The
     /// first time, those that have been cancelled before are ending already, and are left out.
     pub fn begin_cancel(&mut self, reason: ObjectRef) -> Vec<Slot> {
-        let is_first = self.control.cancelling.replace(reason).is_none();
+        let is_first = self.current.cancelling.replace(reason).is_none();
         let fibers = &self.fibers;
         let scheduled = fibers.scheduled();
         scheduled
@@ -143,7 +143,7 @@ impl State {
         let record = &self.fibers[slot];
         let is_ending = record.is_killed || record.all_pending().next().is_some();
         let waits_again = record.is_cancelled() && !is_ending;
-        Some((record.cancelled, self.control.cancelling?)).filter(|_| waits_again)
+        Some((record.cancelled, self.current.cancelling?)).filter(|_| waits_again)
     }
 
     // --- parking -------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ impl State {
         self.trace_event(TraceEvent::Park, slot);
         let has_timeout_of_resumer = !is_scheduled && self.before_park_of_foreign(slot);
         let may_concern_resumer =
-            has_timeout_of_resumer || self.control.cancelling.is_some() || self.may_be_killed(slot);
+            has_timeout_of_resumer || self.current.cancelling.is_some() || self.may_be_killed(slot);
         (wait, may_concern_resumer)
     }
 
@@ -179,7 +179,7 @@ impl State {
 
     /// Called before control goes to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
-        self.control.running = Some(to);
+        self.current.running = Some(to);
         self.note_control(to);
         self.counters.switches += 1;
     }
@@ -188,7 +188,7 @@ impl State {
     /// or Fiber#transfer), it is suspended and no wake-up is coming, so it is queued.
     #[inline(always)]
     pub fn on_resumed(&mut self, slot: Slot) {
-        let left = self.control.resume(slot);
+        let left = self.current.resume(slot);
         self.fibers.expect(slot);
         self.note_control(slot);
         self.trace_event(TraceEvent::Control, slot);
@@ -229,10 +229,10 @@ impl State {
         self.fibers[started].spawner = spawner;
         let is_nested = self.fibers.is_scheduled(starter);
         let outer_root = match is_nested {
-            true => self.control.root,
-            false => self.control.root.replace(starter),
+            true => self.current.root,
+            false => self.current.root.replace(starter),
         };
-        self.control.running = Some(started);
+        self.current.running = Some(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
             turn,
@@ -243,7 +243,7 @@ impl State {
 
     /// Called when the started fiber has parked or ended, and the starter continues.
     pub fn end_start(&mut self, start: Start) {
-        self.control.root = start.outer_root;
+        self.current.root = start.outer_root;
         self.fibers.end_wait(start.turn);
     }
 
@@ -251,18 +251,18 @@ impl State {
     /// wait.
     pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
         let token = self.fibers.wait_token(slot);
-        self.control.take_spawn_streak(token)
+        self.current.take_spawn_streak(token)
     }
 
     pub fn set_spawn_streak(&mut self, slot: Slot, since: Instant) {
         let token = self.fibers.wait_token(slot);
-        self.control.set_spawn_streak(token, since);
+        self.current.set_spawn_streak(token, since);
     }
 
     /// Called when the fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         let slot = self.fibers.find(fiber);
-        self.control
+        self.current
             .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled()));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
@@ -276,7 +276,7 @@ impl State {
         self.trace_event(TraceEvent::Drain, slot);
         (
             self.fibers.begin_turn(slot),
-            self.control.root.replace(slot),
+            self.current.root.replace(slot),
         )
     }
 
@@ -287,11 +287,11 @@ impl State {
         (turn, outer_root): (Token, Option<Slot>),
         succeeded: bool,
     ) -> Option<ObjectRef> {
-        self.control.root = outer_root;
-        self.control.cancelling = None;
+        self.current.root = outer_root;
+        self.current.cancelling = None;
         self.after_park(turn);
         match succeeded {
-            true => self.control.first_error.take(),
+            true => self.current.first_error.take(),
             false => None,
         }
     }

@@ -4,7 +4,7 @@ use reactor::{Descriptor, Token};
 
 use crate::state::{
     State,
-    control::ProxyRaise,
+    current::ProxyRaise,
     fiber::Slot,
     object_ref::ObjectRef,
     strand::TimeoutError,
@@ -64,11 +64,11 @@ impl State {
     }
 
     fn take_pending_for_root(&mut self, slot: Slot) -> Option<Pending> {
-        if !self.control.has_pending_for_root() {
+        if !self.current.has_pending_for_root() {
             return None;
         }
         let is_scheduled = self.fibers.is_scheduled(slot);
-        self.control.take_pending_for_root(slot, is_scheduled)
+        self.current.take_pending_for_root(slot, is_scheduled)
     }
 
     /// Takes the outermost expired timeout due in the fiber.
@@ -87,22 +87,22 @@ impl State {
     /// Raises an error that reached `slot` in the root fiber instead. `None` if `slot` is the root fiber, or there is
     /// no root fiber.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root.filter(|root| *root != slot)?;
+        let root = self.current.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
-        self.control.fatal_error = Some(exception);
+        self.current.fatal_error = Some(exception);
         Some((root, self.fibers.get(root)?.fiber))
     }
 
     /// Leaves the thread's pending interrupts to the root fiber, which is to run now. `None` if `slot` is the root
     /// fiber, or if the root fiber does not exist or cannot run because it waits for a fiber it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root.filter(|root| *root != slot)?;
+        let root = self.current.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber;
         if self.fibers.waits_for_parked(root) {
             return None;
         }
         self.queue_if_over(slot);
-        self.control.has_interrupts_for_root = true;
+        self.current.has_interrupts_for_root = true;
         Some((root, fiber))
     }
 
@@ -121,8 +121,8 @@ impl State {
     /// Keeps an ordinary error until all fibers have ended; any other is raised in the root fiber at once.
     pub fn keep_error(&mut self, exception: ObjectRef, is_ordinary: bool) {
         let error = match is_ordinary {
-            true => &mut self.control.first_error,
-            false => &mut self.control.fatal_error,
+            true => &mut self.current.first_error,
+            false => &mut self.current.fatal_error,
         };
         error.get_or_insert(exception); // the first error wins
     }
@@ -220,7 +220,7 @@ impl State {
     pub fn cancel(&mut self, slot: Slot, pending: Pending) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = &mut self.fibers[slot];
-        self.control.count_cancelled(record.is_cancelled());
+        self.current.count_cancelled(record.is_cancelled());
         record.count_cancel();
         if waits_for_resumed || record.is_suspended() {
             record.is_killed |= pending == Pending::Kill;
@@ -235,7 +235,7 @@ impl State {
     /// Whether the fiber may have been killed without the hooks noticing: the VM raised in another fiber with the same
     /// resumer.
     pub fn may_be_killed(&self, slot: Slot) -> bool {
-        self.control.kill_suspected && self.is_kill_suspected(slot)
+        self.current.kill_suspected && self.is_kill_suspected(slot)
     }
 
     #[cold]
@@ -248,7 +248,7 @@ impl State {
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             let resumer = self.fibers.resumer_or_self(slot).index();
-            self.control.kill_suspected = true;
+            self.current.kill_suspected = true;
             self.fibers[resumer].is_kill_suspected = true;
         }
     }
@@ -293,16 +293,16 @@ impl State {
 
     /// Makes the operation behind this proxy raise at the next turn.
     pub fn push_proxy_raise(&mut self, raise: ProxyRaise) {
-        self.control.proxy_raises.push_back(raise);
+        self.current.proxy_raises.push_back(raise);
     }
 
     /// Whether an operation is to raise, or an expired timeout may have to be raised from outside.
     pub fn has_raises_from_outside(&self) -> bool {
-        !self.control.proxy_raises.is_empty() || self.fibers.has_indirect()
+        !self.current.proxy_raises.is_empty() || self.fibers.has_indirect()
     }
 
     pub fn pop_proxy_raise(&mut self) -> Option<ProxyRaise> {
-        self.control.proxy_raises.pop_front()
+        self.current.proxy_raises.pop_front()
     }
 
     /// The next fiber that cannot raise its expired timeout itself, because it has resumed an Enumerator that is parked.

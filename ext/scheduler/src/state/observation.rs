@@ -116,13 +116,13 @@ impl State {
 
     /// A row for each fiber that must not be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running);
+        let kept = self.fibers.kept_records(self.current.running);
         kept.map(FiberRow::of).collect()
     }
 
     /// A row for each of at most `limit` fibers, longest waits first.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running);
+        let kept = self.fibers.kept_records(self.current.running);
         let waiting = kept.filter(|record| record.wait.parked_at.is_some());
         let mut records: Vec<_> = waiting.collect();
         if records.len() > limit {
@@ -152,7 +152,7 @@ impl State {
 
     /// The fiber to which the scheduler last switched; `None` if the scheduler does not know the running fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
-        let running = self.control.running?;
+        let running = self.current.running?;
         Some(self.fibers.get(running)?.fiber)
     }
 

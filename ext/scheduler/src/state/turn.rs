@@ -233,7 +233,7 @@ impl State {
     /// Whether the main program may continue when the running fiber waits: its root fiber is in `Fiber.schedule`, or has resumed a
     /// fiber. Otherwise it waits for all fibers to end.
     pub fn may_main_continue(&self) -> bool {
-        self.control.root.is_none_or(|root| self.is_queued(root))
+        self.current.root.is_none_or(|root| self.is_queued(root))
     }
 
     /// Whether a fiber that is not low-priority is ready.
@@ -245,7 +245,7 @@ impl State {
 
     /// Whether no fiber can run except low-priority ones.
     pub fn is_idle(&self) -> bool {
-        self.queue.has_only_low_priority() && self.control.proxy_raises.is_empty()
+        self.queue.has_only_low_priority() && self.current.proxy_raises.is_empty()
     }
 
     // --- sleeping ------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ impl State {
 
     /// The root fiber, unless it is the fiber about to sleep.
     pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root.filter(|root| *root != slot)?;
+        let root = self.current.root.filter(|root| *root != slot)?;
         let sleeps = self.is_idle() && !self.fibers.may_run(slot);
         sleeps.then_some((root, self.fibers.get(root)?.fiber))
     }

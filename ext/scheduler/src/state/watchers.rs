@@ -302,7 +302,7 @@ impl State {
 
     /// If all fibers are being cancelled, and those alive when that began have ended: why.
     pub fn cancels_again(&self) -> Option<ObjectRef> {
-        self.control.cancels_again()
+        self.current.cancels_again()
     }
 
     /// The IO object that a watcher watches; `None` if it has ended.

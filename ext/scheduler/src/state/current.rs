@@ -15,7 +15,7 @@ use crate::state::{
 pub type ProxyRaise = [ObjectRef; 2];
 
 #[derive(Debug, Default)]
-pub struct Control {
+pub struct Current {
     /// The running fiber, as far as the scheduler knows: the fiber to which it last switched.
     pub running: Option<Slot>,
     /// The fiber for which the running fiber runs, or last ran, if the scheduler did not create the running fiber.
@@ -42,7 +42,7 @@ pub struct Control {
     pub proxy_raises: VecDeque<ProxyRaise>,
 }
 
-impl Control {
+impl Current {
     /// The fiber no longer has a record, and its slot will be reused.
     pub fn forget_running(&mut self, slot: Slot) {
         if self.running == Some(slot) {
@@ -116,78 +116,78 @@ mod tests {
 
     use reactor::Token;
 
-    use super::{Control, ObjectRef, Pending};
+    use super::{Current, ObjectRef, Pending};
 
     const ERROR: ObjectRef = ObjectRef::new(8);
 
     #[test]
     fn a_fiber_that_gave_control_away_without_parking_is_told() {
-        let mut control = Control {
+        let mut current = Current {
             running: Some(2),
-            ..Control::default()
+            ..Current::default()
         };
-        assert_eq!(Some(2), control.resume(1));
-        assert_eq!(None, control.resume(1));
-        control.running = Some(2);
-        control.on_end(false);
-        assert_eq!(None, control.resume(1));
-        control.running = Some(3);
-        assert_eq!(Some(3), control.resume(1));
+        assert_eq!(Some(2), current.resume(1));
+        assert_eq!(None, current.resume(1));
+        current.running = Some(2);
+        current.on_end(false);
+        assert_eq!(None, current.resume(1));
+        current.running = Some(3);
+        assert_eq!(Some(3), current.resume(1));
     }
 
     #[test]
     fn a_fatal_error_is_raised_in_the_root_fiber_only() {
-        let mut control = Control {
+        let mut current = Current {
             root: Some(1),
             fatal_error: Some(ERROR),
-            ..Control::default()
+            ..Current::default()
         };
-        assert_eq!(None, control.take_pending_for_root(2, false));
-        assert_eq!(None, control.take_pending_for_root(1, true));
+        assert_eq!(None, current.take_pending_for_root(2, false));
+        assert_eq!(None, current.take_pending_for_root(1, true));
         assert_eq!(
             Some(Pending::Raise(ERROR)),
-            control.take_pending_for_root(1, false)
+            current.take_pending_for_root(1, false)
         );
-        assert_eq!(None, control.take_pending_for_root(1, false));
+        assert_eq!(None, current.take_pending_for_root(1, false));
     }
 
     #[test]
     fn what_is_pending_for_the_thread_is_run_once_by_the_root_fiber_after_an_error() {
-        let mut control = Control {
+        let mut current = Current {
             root: Some(1),
             fatal_error: Some(ERROR),
             has_interrupts_for_root: true,
-            ..Control::default()
+            ..Current::default()
         };
-        assert_eq!(None, control.take_pending_for_root(2, false));
-        let all = std::iter::from_fn(|| control.take_pending_for_root(1, false));
+        assert_eq!(None, current.take_pending_for_root(2, false));
+        let all = std::iter::from_fn(|| current.take_pending_for_root(1, false));
         assert_eq!(
             vec![Pending::Raise(ERROR), Pending::Interrupts],
             all.collect::<Vec<_>>()
         );
-        assert!(!control.has_pending_for_root());
+        assert!(!current.has_pending_for_root());
     }
 
     #[test]
     fn without_a_root_fiber_any_foreign_fiber_takes_a_fatal_error() {
-        let mut control = Control {
+        let mut current = Current {
             fatal_error: Some(ERROR),
-            ..Control::default()
+            ..Current::default()
         };
-        assert_eq!(None, control.take_pending_for_root(2, true));
+        assert_eq!(None, current.take_pending_for_root(2, true));
         assert_eq!(
             Some(Pending::Raise(ERROR)),
-            control.take_pending_for_root(2, false)
+            current.take_pending_for_root(2, false)
         );
     }
 
     #[test]
     fn a_wait_ends_a_spawn_streak() {
-        let (mut control, since) = (Control::default(), Instant::now());
-        control.set_spawn_streak(Token::new(1, 1), since);
-        assert_eq!(Some(since), control.take_spawn_streak(Token::new(1, 1)));
-        control.set_spawn_streak(Token::new(1, 1), since);
-        assert_eq!(None, control.take_spawn_streak(Token::new(1, 2)));
-        assert_eq!(None, control.take_spawn_streak(Token::new(1, 1)));
+        let (mut current, since) = (Current::default(), Instant::now());
+        current.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(Some(since), current.take_spawn_streak(Token::new(1, 1)));
+        current.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(None, current.take_spawn_streak(Token::new(1, 2)));
+        assert_eq!(None, current.take_spawn_streak(Token::new(1, 1)));
     }
 }
