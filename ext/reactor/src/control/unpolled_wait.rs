@@ -5,12 +5,12 @@ use std::{io, sync::Arc};
 use reactor::{Job, Outcome, Pool, Ready, Refused, Token, WorkClass};
 use reactor_scheduler::{
     state::{unpolled::WorkerWait, wait_registration::Watch},
-    system::unpolled::Wait,
+    system::unpolled::BlockingWait,
 };
 
 #[derive(Debug)]
 struct Waiting {
-    wait: Arc<Wait>,
+    wait: Arc<BlockingWait>,
     job: Job<io::Result<Ready>>,
 }
 
@@ -21,7 +21,7 @@ pub fn begin(
     token: Token,
     refused: io::Error,
 ) -> io::Result<Option<Box<dyn WorkerWait>>> {
-    let Some(wait) = Wait::new(watch.descriptor, watch.interest, refused)? else {
+    let Some(wait) = BlockingWait::new(watch.descriptor, watch.interest, refused)? else {
         return Ok(None);
     };
     let wait = Arc::new(wait);

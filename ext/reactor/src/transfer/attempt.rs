@@ -5,7 +5,7 @@
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
 use reactor_scheduler::system::{
-    errno::Errno, file, kind::DescriptorKind, transfer as system, unpolled::Write,
+    errno::Errno, file, kind::DescriptorKind, transfer as system, unpolled::BlockingWrite,
 };
 
 use crate::{
@@ -50,7 +50,7 @@ pub fn attempt_without_scheduler(io: &IoInfo, transfer: &Transfer) -> Result<Att
             },
             |bytes| {
                 let answer = blocking_call(|| match blocks {
-                    true => Write::new(descriptor, bytes)?.block(),
+                    true => BlockingWrite::new(descriptor, bytes)?.block(),
                     false => file::write(KIND, descriptor, bytes, position),
                 });
                 answer.unwrap_or(Err(Errno::INTR))

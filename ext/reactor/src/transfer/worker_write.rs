@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use magnus::Error;
-use reactor_scheduler::system::{errno::Errno, unpolled::Write};
+use reactor_scheduler::system::{errno::Errno, unpolled::BlockingWrite};
 
 use crate::{
     control::hook_scope::HookScope, ruby::io_info::IoInfo, transfer::request::Transfer,
@@ -23,7 +23,7 @@ pub fn write(
     scope.yield_if_slice_spent()?;
     let mut write = Err(Errno::INVAL);
     let copy = |bytes: &[u8]| {
-        write = Write::new(io.descriptor, &bytes[..bytes.len().min(PIECE)]);
+        write = BlockingWrite::new(io.descriptor, &bytes[..bytes.len().min(PIECE)]);
         Ok(0)
     };
     let (_, size) = transfer.call(done, |_| Ok(0), copy)?;

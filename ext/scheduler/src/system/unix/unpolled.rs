@@ -8,9 +8,9 @@ use crate::system::{descriptor::Descriptor, errno::Errno};
 
 /// A wait in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
-pub struct Wait(Infallible);
+pub struct BlockingWait(Infallible);
 
-impl Wait {
+impl BlockingWait {
     /// Creates a wait for a descriptor that the core refused with this error. `None` for descriptors that are always
     /// ready.
     ///
@@ -21,7 +21,7 @@ impl Wait {
         Err(refused)
     }
 
-    /// Blocks until the descriptor is ready or [`Wait::end`] is called. Returns the events for which it is ready.
+    /// Blocks until the descriptor is ready or [`BlockingWait::end`] is called. Returns the events for which it is ready.
     pub fn block(&self) -> io::Result<Ready> {
         match self.0 {}
     }
@@ -34,15 +34,15 @@ impl Wait {
 
 /// A write in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
-pub struct Write(Infallible);
+pub struct BlockingWrite(Infallible);
 
-impl Write {
+impl BlockingWrite {
     /// EOPNOTSUPP.
     pub fn new(_: Descriptor, _: &[u8]) -> Result<Self, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error
+    /// Blocks until everything is written or [`BlockingWrite::end`] is called. Returns the number of bytes written, or an error
     /// if no byte was written.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.0 {}

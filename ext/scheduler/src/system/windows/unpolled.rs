@@ -27,7 +27,7 @@ use windows_sys::{
     },
 };
 
-pub use crate::system::windows::worker_write::Write;
+pub use crate::system::windows::worker_write::BlockingWrite;
 use crate::system::{
     kind::{NO_SOCKET, is_console, is_socket_handle},
     transfer::select_now,
@@ -41,7 +41,7 @@ use crate::system::{
 
 /// A wait in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
-pub struct Wait {
+pub struct BlockingWait {
     source: Source,
     stop: Stop,
 }
@@ -64,7 +64,7 @@ struct Pipe {
     is_overlapped: bool,
 }
 
-impl Wait {
+impl BlockingWait {
     /// Creates a wait for a descriptor that the core refused with this error. `None` for descriptors that are always
     /// ready: files, and the writing end of a pipe.
     ///
@@ -99,7 +99,7 @@ impl Wait {
         Ok(Some(Self { source, stop }))
     }
 
-    /// Blocks until the descriptor is ready or [`Wait::end`] is called. Returns the events for which it is ready.
+    /// Blocks until the descriptor is ready or [`BlockingWait::end`] is called. Returns the events for which it is ready.
     pub fn block(&self) -> io::Result<Ready> {
         match &self.source {
             Source::Pipe(pipe) => self.block_for_pipe(pipe),
@@ -197,7 +197,7 @@ pub(super) mod tests {
     use reactor::{Interest, Ready};
     use windows_sys::Win32::Networking::WinSock::{MSG_OOB, SOCKET, send};
 
-    use super::{Polled, Wait, select_now};
+    use super::{BlockingWait, Polled, select_now};
     use crate::system::{
         descriptor::Descriptor,
         errno::Errno,
@@ -210,9 +210,9 @@ pub(super) mod tests {
     }
 
     /// A wait for readability.
-    pub fn wait(reader: &File) -> Wait {
+    pub fn wait(reader: &File) -> BlockingWait {
         let polled = reader.as_raw_handle() as Polled;
-        Wait::new(polled, Interest::READABLE, refused())
+        BlockingWait::new(polled, Interest::READABLE, refused())
             .unwrap()
             .unwrap()
     }
@@ -293,7 +293,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_always_ready_and_what_nobody_can_wait_for_is_told_apart() {
-        let new = |polled, interest| Wait::new(polled, interest, refused());
+        let new = |polled, interest| BlockingWait::new(polled, interest, refused());
         let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
         let (reader, writer) = pipe(true);
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -320,11 +320,11 @@ pub(super) mod tests {
             Interest::READABLE | Interest::PRIORITY,
         );
         assert_eq!(select_now(socket, both).unwrap(), None);
-        let wait = Wait::new(socket, both, refused()).unwrap().unwrap();
+        let wait = BlockingWait::new(socket, both, refused()).unwrap().unwrap();
         // SAFETY: an open socket, and one byte.
         unsafe { send(sender.as_raw_socket() as SOCKET, b"!".as_ptr(), 1, MSG_OOB) };
         assert_eq!(wait.block().unwrap(), Ready::PRIORITY);
-        let idle = Wait::new(sender.as_raw_socket(), both, refused())
+        let idle = BlockingWait::new(sender.as_raw_socket(), both, refused())
             .unwrap()
             .unwrap();
         thread::scope(|scope| {

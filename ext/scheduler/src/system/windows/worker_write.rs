@@ -21,7 +21,7 @@ use crate::system::{
 
 /// A write in which a worker blocks. Another thread can end it early.
 #[derive(Debug)]
-pub struct Write {
+pub struct BlockingWrite {
     /// A duplicate, so that it keeps referring to the same file.
     handle: OwnedHandle,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Write {
     is_text: bool,
 }
 
-impl Write {
+impl BlockingWrite {
     /// Ruby leaves line endings to the C run-time only on its standard streams, if they are pipes or consoles.
     pub fn new(descriptor: Descriptor, bytes: &[u8]) -> Result<Self, Errno> {
         let is_standard = (1..=2).contains(&descriptor.number());
@@ -46,7 +46,7 @@ impl Write {
         })
     }
 
-    /// Blocks until everything is written or [`Write::end`] is called. Returns the number of bytes written, or an error
+    /// Blocks until everything is written or [`BlockingWrite::end`] is called. Returns the number of bytes written, or an error
     /// if no byte was written.
     pub fn block(&self) -> Result<usize, Errno> {
         match self.written() {
@@ -112,7 +112,7 @@ fn without_returns(text: &[u8], count: usize) -> usize {
 mod tests {
     use std::{fs::File, io::Read, sync::Barrier, thread};
 
-    use super::{Write, with_returns, without_returns};
+    use super::{BlockingWrite, with_returns, without_returns};
     use crate::system::{
         descriptor::Descriptor,
         errno::Errno,
@@ -126,7 +126,7 @@ mod tests {
     fn write_whole(mut reader: File, writer: File) {
         let size = 1 << 20;
         let bytes: Vec<u8> = (0..size).map(|place| place as u8).collect();
-        let write = Write::new(Descriptor::of(&writer), &bytes).unwrap();
+        let write = BlockingWrite::new(Descriptor::of(&writer), &bytes).unwrap();
         let mut found: Vec<u8> = Vec::new();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| {
@@ -161,7 +161,7 @@ mod tests {
         for is_overlapped in [true, false] {
             let (_reader, writer) = pipe(is_overlapped);
             for _ in 0..50 {
-                let write = Write::new(Descriptor::of(&writer), &[1; 1 << 20]).unwrap();
+                let write = BlockingWrite::new(Descriptor::of(&writer), &[1; 1 << 20]).unwrap();
                 let begun = Barrier::new(2);
                 thread::scope(|scope| {
                     let blocked = scope.spawn(|| {
@@ -186,7 +186,7 @@ mod tests {
         for is_overlapped in [true, false] {
             let (reader, writer) = pipe(is_overlapped);
             drop(reader);
-            let write = Write::new(Descriptor::of(&writer), b"1").unwrap();
+            let write = BlockingWrite::new(Descriptor::of(&writer), b"1").unwrap();
             assert_eq!(write.block(), Err(Errno::PIPE));
         }
     }
