@@ -4,7 +4,7 @@
 pub mod block;
 pub mod blocking_operation;
 pub mod closing;
-pub mod fiber_lifecycle;
+pub mod fibers;
 pub mod for_patches;
 pub mod io_transfer;
 pub mod io_wait;

@@ -31,8 +31,8 @@ use control::{
     collectable_timeout::TimeoutBlock, scheduler::Scheduler, watcher_marks::WatcherMarks,
 };
 use hooks::{
-    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
-    observe, timeout, watching,
+    block, blocking_operation, closing, fibers, for_patches, io_transfer, io_wait, observe,
+    timeout, watching,
 };
 use ruby::{convert, error, fiber, hidden_ivar, io_info, object, ractor, thread};
 use standalone::{
@@ -141,15 +141,12 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("virtual_hold", method!(observe::hold_clock, 1))?;
     class.define_method("shuffle", method!(observe::shuffle, 1))?;
     class.define_method("shuffled", method!(observe::shuffled, 0))?;
-    class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
-    class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
-    class.define_method("cancel", method!(fiber_lifecycle::cancel, 1))?;
-    class.define_method(
-        "forbid_own_fibers",
-        method!(fiber_lifecycle::forbid_own_fibers, 0),
-    )?;
-    class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 2))?;
-    class.define_method("cancelled?", method!(fiber_lifecycle::is_cancelled, 1))?;
+    class.define_method("shutdown", method!(fibers::shutdown, 0))?;
+    class.define_method("drain", method!(fibers::drain, 0))?;
+    class.define_method("cancel", method!(fibers::cancel, 1))?;
+    class.define_method("forbid_own_fibers", method!(fibers::forbid_own_fibers, 0))?;
+    class.define_method("cancel_fiber", method!(fibers::cancel_fiber, 2))?;
+    class.define_method("cancelled?", method!(fibers::is_cancelled, 1))?;
     class.define_method("prepare_close", method!(closing::prepare_close, 1))?;
     class.define_method(
         "prepare_half_close",
@@ -185,12 +182,12 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("limit", method!(timeout::limit, 2))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
     let fiber_body = class.define_module("FiberBody")?.singleton_class()?;
-    fiber_body.define_private_method("ended", method!(fiber_lifecycle::ended, 2))
+    fiber_body.define_private_method("ended", method!(fibers::ended, 2))
 }
 
 /// `Reactor::NativeScheduler`: methods that the VM calls, except transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
-    class.define_method("fiber", method!(fiber_lifecycle::fiber, -1))?;
+    class.define_method("fiber", method!(fibers::fiber, -1))?;
     class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
     class.define_method("kernel_sleep", method!(block::kernel_sleep, -1))?;
     class.define_method("block", method!(block::block, -1))?;
