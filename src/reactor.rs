@@ -30,7 +30,7 @@ use crate::pool::Pool;
 pub use sleep::Sleep;
 pub use turn_times::TurnTimes;
 
-use waits::Rearming;
+use waits::IdleRepair;
 
 /// Waits for descriptors, timers, an inbox for other threads, and a pool for blocking work, in one loop.
 ///
@@ -65,7 +65,7 @@ pub struct Reactor {
     driver: KnownDriver,
     backend: Option<Backend>,
     registry: Registry,
-    rearming: Rearming,
+    idle_repair: IdleRepair,
     /// Waits answered outside an event, for the next poll to report.
     answered: Vec<WaitId>,
     /// The events of the last poll, except those applied at once. Kept to reuse its memory.
@@ -106,7 +106,7 @@ impl Reactor {
             driver,
             backend,
             registry: Registry::default(),
-            rearming: Rearming::default(),
+            idle_repair: IdleRepair::default(),
             answered: Vec::new(),
             reported: Events::new(),
             statistics: Statistics::default(),

@@ -57,7 +57,7 @@ impl Reactor {
         let now = Instant::now();
         self.times.begin_sleep(self.clock, now);
         let next = self.timers.next().filter(|_| !self.is_clock_frozen());
-        let rearm = self.rearming.next.map(Deadline::from);
+        let rearm = self.idle_repair.next.map(Deadline::from);
         let remaining = next.into_iter().chain(rearm).min();
         let remaining = remaining.map(|deadline| deadline.remaining(now));
         limit.into_iter().chain(remaining).min()

@@ -1,6 +1,6 @@
 //! Waits for descriptors: when they begin and end, and what the registry knows in between.
 
-mod rearming;
+mod idle_repair;
 mod registration;
 
 use std::{io, time::Duration};
@@ -14,7 +14,7 @@ use crate::{
     token::Token,
 };
 
-pub(super) use rearming::Rearming;
+pub(super) use idle_repair::IdleRepair;
 
 impl Reactor {
     /// Starts to wait until the descriptor is ready for at least one direction of `interest`. The event will carry `token`.
@@ -46,7 +46,7 @@ impl Reactor {
             return self.arm(descriptor, slot, owner, interest, token);
         };
         self.statistics.skipped += 1;
-        self.rearming.begin(self.clock);
+        self.idle_repair.begin(self.clock);
         let wait = entry.begin(slot, token, interest, self.clock);
         Ok(Wait::Pending(wait))
     }
@@ -165,7 +165,7 @@ impl Reactor {
     /// Re-arms idle waits if some are due.
     #[inline]
     pub(super) fn rearm(&mut self, events: &mut Events) -> io::Result<()> {
-        match self.rearming.next {
+        match self.idle_repair.next {
             Some(due) if due <= self.clock => self.rearm_idle(events),
             _ => Ok(()),
         }

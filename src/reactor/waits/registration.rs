@@ -108,7 +108,7 @@ impl Reactor {
         if !is_polled {
             return Ok(Wait::Ready(asked));
         }
-        self.rearming.begin(self.clock);
+        self.idle_repair.begin(self.clock);
         let entry = self.registry.claim(slot);
         entry.cache.clear_spurious(asked);
         let wait = entry.begin(slot, token, asked, self.clock);
@@ -202,7 +202,7 @@ impl Reactor {
             self.statistics.stale += 1;
             return;
         };
-        if self.rearming.assumed.contains(&slot) {
+        if self.idle_repair.assumed.contains(&slot) {
             entry.cache.observe_rearm(ready);
         }
         if entry.apply(ready, events) {

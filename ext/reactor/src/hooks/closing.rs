@@ -2,7 +2,7 @@
 //! `note_read_shutdown`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
 //! Schedulers are not told when C code calls close(2) or dup2(2). The registry re-registers descriptors of long waits at
-//! intervals (`src/reactor/waits/rearming.rs`), and a wait whose descriptor is gone then ends.
+//! intervals (`src/reactor/waits/idle_repair.rs`), and a wait whose descriptor is gone then ends.
 
 use magnus::{
     Error, Exception, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue,

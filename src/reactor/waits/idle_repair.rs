@@ -23,7 +23,7 @@ const MOST: usize = 256;
 
 /// Decides when to search for idle waits.
 #[derive(Debug, Default)]
-pub(in crate::reactor) struct Rearming {
+pub(in crate::reactor) struct IdleRepair {
     /// No wait is due before this; None if there are no waits. May still count waits that have ended.
     pub(in crate::reactor) next: Option<Instant>,
     /// Whether a wait has begun since the last search.
@@ -34,7 +34,7 @@ pub(in crate::reactor) struct Rearming {
     pub(super) assumed: Vec<u32>,
 }
 
-impl Rearming {
+impl IdleRepair {
     /// Called when a wait begins.
     #[inline]
     pub(super) fn begin(&mut self, now: Instant) {
@@ -64,7 +64,7 @@ impl Reactor {
     pub(super) fn rearm_idle(&mut self, events: &mut Events) -> io::Result<()> {
         self.rearm_due();
         self.deliver(events);
-        if self.rearming.assumed.is_empty() {
+        if self.idle_repair.assumed.is_empty() {
             return Ok(());
         }
         let driver = self.driver.get_mut();
@@ -72,18 +72,18 @@ impl Reactor {
         if polled.is_ok() {
             self.end_poll(events);
         }
-        self.rearming.assumed.clear();
+        self.idle_repair.assumed.clear();
         polled
     }
 
     /// Arms each descriptor whose oldest wait is due.
     fn rearm_due(&mut self) {
         let (now, slots) = (self.clock, self.registry.len());
-        let start = std::mem::take(&mut self.rearming.start).min(slots);
+        let start = std::mem::take(&mut self.idle_repair.start).min(slots);
         // Waits that begin in succession must not each cause a search.
         let soonest = now.checked_add(INTERVALS[0]);
-        self.rearming.has_recent = false;
-        self.rearming.next = None;
+        self.idle_repair.has_recent = false;
+        self.idle_repair.next = None;
         let mut rearmed = 0;
         for slot in (start..slots).chain(0..start) {
             let Some((armed, rearms)) = self.idle_since(slot) else {
@@ -96,8 +96,8 @@ impl Reactor {
             };
             if now.saturating_duration_since(armed) >= enough {
                 if rearmed == MOST {
-                    self.rearming.start = slot;
-                    self.rearming.next = Some(now);
+                    self.idle_repair.start = slot;
+                    self.idle_repair.next = Some(now);
                     break;
                 }
                 rearmed += 1;
@@ -106,7 +106,7 @@ impl Reactor {
             // None if this answered all waits.
             if let Some((armed, rearms)) = self.idle_since(slot) {
                 let due = armed.checked_add(interval(rearms));
-                self.rearming.is_due_at(due.max(soonest));
+                self.idle_repair.is_due_at(due.max(soonest));
             }
         }
     }
@@ -124,7 +124,7 @@ impl Reactor {
             // On error all waits are answered: their own system calls will return the error.
             let renewed = self.renew(slot, registered);
             if is_assumed && renewed.is_ok() {
-                self.rearming.assumed.push(slot);
+                self.idle_repair.assumed.push(slot);
             }
         }
     }
