@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Events, Job, Limits, Outcome, Reactor, Ready, Refused, Token, WorkClass};
+use reactor::{Events, Job, Limits, Outcome, Reactor, Ready, Token, WorkClass};
 
 #[cfg(target_os = "linux")]
 #[path = "support/refuse.rs"]
@@ -274,7 +274,10 @@ fn a_job_that_runs_where_no_thread_starts_counts_as_ended_and_not_as_cancelled()
         let mut job = pool.submit_or_run(token(1), WorkClass::Disk, || 7).unwrap();
         assert_eq!(job.take(), Some(Outcome::Done(7)));
         let refused = pool.submit(token(2), WorkClass::Disk, || 7);
-        assert!(matches!(refused, Err(Refused::NoThread(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(reactor::Refused::NoThread(_))),
+            "{refused:?}"
+        );
         let found = reactor.pool().statistics();
         assert_eq!((found.jobs, found.ended, found.cancelled), (2, 1, 1));
         assert_eq!((found.started, found.queued, found.running), (0, 0, 0));
@@ -410,7 +413,7 @@ fn the_pool_refuses_work_in_a_forked_child() {
         unsafe { libc::alarm(TEST_TIMEOUT.as_secs() as libc::c_uint) };
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let refused = reactor.pool_mut().submit(token(2), WorkClass::Disk, || 2);
-            assert!(matches!(refused, Err(Refused::Foreign)));
+            assert!(matches!(refused, Err(reactor::Refused::Foreign)));
             assert_eq!(queued.take(), Some(Outcome::Dropped));
             assert!(queued.cancel());
             drop((running, queued, reactor));
