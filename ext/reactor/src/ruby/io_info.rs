@@ -50,7 +50,7 @@ impl IoInfo {
     }
 
     /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks
-    /// (`transfer/file_transfer`).
+    /// (`transfer/file.rs`).
     pub fn is_file(&self) -> bool {
         self.kind == DescriptorKind::File || self.kind.never_blocks()
     }

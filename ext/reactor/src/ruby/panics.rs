@@ -17,7 +17,7 @@ pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
 }
 
 /// Panics here if a test requested that; does nothing without the feature. Every name is listed in
-/// tests/panics/test_panics.rs.
+/// tests/panics/test_panics.rb.
 #[cfg(not(feature = "forced-panics"))]
 pub fn point(_name: &str) {}
 
