@@ -93,7 +93,8 @@ pub enum Attempt {
     ///
     /// Report this for streams only (TCP, Unix stream sockets, pipes): a datagram shorter than the buffer need not be
     /// the last one. Some streams have boundaries all the same: urgent data and, for Unix sockets, passed descriptors
-    /// and credentials. A re-arm after 100 ms finds the bytes behind the first boundary, and further short counts of that registration are ignored.
+    /// and credentials. A re-arm after 100 ms finds the bytes behind the first boundary, and further short counts of that
+    /// registration are ignored.
     Short,
     /// It filled its buffer or wrote all its bytes: there may be more.
     Complete,

@@ -515,6 +515,22 @@ class TestServer < ReactorTest
     end
   end
 
+  # Ruby has read them ahead, and the kernel has no more.
+  def test_requests_of_a_client_that_has_gone_are_answered
+    [{}, { linger: 0 }].each do |options|
+      lines = Queue.new
+      run_scheduler do |scheduler|
+        serving(scheduler, ->(socket) { socket.gets&.then { |line| lines << line } }, **options) do |server, connect|
+          client = connect.call
+          client.write("a\nb\nc\n")
+          client.close
+          assert_equal %W[a\n b\n c\n], Array.new(3) { lines.pop }
+          assert eventually { server.connections.zero? }
+        end
+      end
+    end
+  end
+
   def test_a_client_that_has_gone_is_not_asked_for_further_requests
     [{}, { linger: 0 }].each do |options|
       calls = 0

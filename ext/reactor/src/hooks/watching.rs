@@ -101,11 +101,12 @@ pub fn linger(
     linger_on(&scope, &io, limit)
 }
 
-/// `hung_up?(io)`: whether the kernel has reported that the other end sends no more, or a hang-up. There may be bytes to read.
+/// `hung_up?(io)`: whether the kernel has reported that the other end sends no more, or a hang-up. There may be bytes to read
+/// from the kernel; false if there are some in the read buffer.
 pub fn hung_up(this: Obj<Scheduler>, io: Value) -> Result<bool, Error> {
     let io = IoInfo::new(io)?;
     let known = this.state().cached_readiness(io.polled(), io.owner_id);
-    Ok(known.is_some_and(|known| known.hung_up))
+    Ok(!io.io.has_read_ahead() && known.is_some_and(|known| known.hung_up))
 }
 
 /// `watched(number)`: the IO object that the watcher with this number watches; nil if the watcher has ended. Any thread
