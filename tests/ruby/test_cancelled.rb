@@ -150,7 +150,7 @@ class TestCancelled < ReactorTest
     sleep_for: -> { sleep 3600 },
     queue: -> { Thread::Queue.new.pop },
     queue_with_limit: -> { Thread::Queue.new.pop(timeout: 3600) },
-    lock: -> { Thread::Mutex.new.tap { |mutex| Fiber.schedule { mutex.synchronize { sleep 0.01 } } }.lock },
+    lock: -> { lock_of_another_fiber },
     condition_variable: -> { Thread::Mutex.new.tap { |mutex| mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } } },
     timeout: -> { Timeout.timeout(3600) { sleep } },
     enumerator: -> { Enumerator.new { |y| y << sleep }.next },
@@ -159,6 +159,16 @@ class TestCancelled < ReactorTest
     group: -> { Reactor.group { |group| group.async { sleep } } },
     deadline: -> { Reactor.deadline(3600) { sleep } }
   }.freeze
+
+  # Waits for a mutex whose holder lets go when the wait has ended.
+  def self.lock_of_another_fiber
+    mutex = Thread::Mutex.new
+    gate = Thread::Queue.new
+    Fiber.schedule { mutex.synchronize { gate.pop } }
+    mutex.lock
+  ensure
+    gate.close
+  end
 
   def test_fiber_interrupt_ends_every_wait
     %i[fiber thread].each do |from|
