@@ -22,9 +22,10 @@ class TestRun < ReactorTest
     log = []
     value = on_a_thread do
       Reactor.run do
-        Fiber.schedule { sleep 0.001; Fiber.schedule { sleep 0.001; log << :grandchild } }
-        sleep 0
+        is_over = Thread::Queue.new
+        Fiber.schedule { is_over.pop; Fiber.schedule { sleep 0.001; log << :grandchild } }
         log << :block
+        is_over << true
         :value
       end
     end

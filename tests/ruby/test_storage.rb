@@ -16,8 +16,8 @@ class TestStorage < ReactorTest
     end,
     "Reactor.offload" => ->(test, seen) { Reactor.offload { test.call }; seen << true },
     "on_error" => lambda do |test, seen|
-      Fiber.schedule { sleep 0; raise IndexError }
       Thread.current.thread_variable_set(:on_error, -> { test.call; seen << true })
+      Fiber.schedule { sleep 0; raise IndexError }
     end
   }.freeze
 

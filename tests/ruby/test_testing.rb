@@ -298,7 +298,11 @@ class TestTesting < ReactorTest
     require "reactor"
     at_exit do
       log = []
-      Reactor.run { 4.times { |i| Fiber.schedule { sleep 0; log << i } } }
+      Reactor.run do
+        gate = Thread::Queue.new
+        4.times { |i| Fiber.schedule { gate.pop; log << i } }
+        gate.close # all four are ready at once
+      end
       $stdout.write(log.join)
       exit(ARGV.empty?)
     end

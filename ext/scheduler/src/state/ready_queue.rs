@@ -153,7 +153,9 @@ impl ReadyQueue {
             line.retain(|ticket| is_valid(ticket.1));
         }
         let count = self.ahead.len() + self.ready.len();
-        let index = self.chance.as_mut().map_or(0, |it| it.below(count));
+        // Where there is no choice, the seed's sequence does not depend on how often that is.
+        let chance = self.chance.as_mut().filter(|_| count > 1);
+        let index = chance.map_or(0, |it| it.below(count));
         let chosen = match index.checked_sub(self.ahead.len()) {
             None => self.ahead.remove(index),
             Some(index) => self.ready.remove(index),
