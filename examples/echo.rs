@@ -13,7 +13,7 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use reactor::{Attempt, Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait, WaitId};
+use reactor::{Attempt, Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -82,12 +82,11 @@ fn accept(
     limit: usize,
     served: &mut Vec<Option<Connection>>,
 ) -> io::Result<()> {
-    listener_watch.end(reactor);
     while served.len() < limit {
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true)?;
-                let mut connection = Connection::new(stream, served.len() + 1);
+                let connection = Connection::new(stream, served.len() + 1);
                 connection.watch.wait(reactor, Interest::READABLE)?;
                 served.push(Some(connection));
             }
@@ -121,7 +120,6 @@ impl Connection {
 
     /// Echoes until it would block, and starts a wait. False if the peer has closed the connection.
     fn echo(&mut self, reactor: &mut Reactor) -> io::Result<bool> {
-        self.watch.end(reactor);
         let mut buffer = [0; 16 * 1024];
         loop {
             while !self.backlog.is_empty() {
@@ -151,12 +149,11 @@ impl Connection {
     }
 }
 
-/// A descriptor, its owner id, and its wait.
+/// A descriptor, its owner id, and the token of its waits.
 struct Watch {
     descriptor: Descriptor,
     owner: OwnerId,
     token: Token,
-    wait: Option<WaitId>,
 }
 
 impl Watch {
@@ -166,30 +163,21 @@ impl Watch {
             // Any number but 0 that is not used again.
             owner: OwnerId(number as u64 + 1),
             token: Token::new(number as u32, 0),
-            wait: None,
         }
     }
 
-    fn wait(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
+    fn wait(&self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
         match reactor.wait(self.descriptor, self.owner, interest, self.token)? {
-            Wait::Pending(wait) => self.wait = Some(wait),
-            Wait::Ready(_) => return Err(ErrorKind::Unsupported.into()), // Never for a socket.
+            Wait::Pending(_) => Ok(()), // Its event ends it.
+            Wait::Ready(_) => Err(ErrorKind::Unsupported.into()), // Never for a socket.
         }
-        Ok(())
     }
 
     fn saw(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
         reactor.attempted(self.descriptor, self.owner, interest, attempt);
     }
 
-    fn end(&mut self, reactor: &mut Reactor) {
-        if let Some(wait) = self.wait.take() {
-            reactor.end(wait);
-        }
-    }
-
-    fn close(&mut self, reactor: &mut Reactor) {
-        self.end(reactor);
+    fn close(&self, reactor: &mut Reactor) {
         reactor.deregister(self.descriptor);
     }
 }

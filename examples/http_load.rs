@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait, WaitId};
+use reactor::{Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -56,7 +56,6 @@ struct Load {
 struct Connection {
     stream: TcpStream,
     owner: OwnerId,
-    wait: Option<WaitId>,
     answer: Answer,
     sent: Instant,
 }
@@ -113,9 +112,6 @@ impl Load {
             let Some(connection) = &mut self.connections[slot] else {
                 return Ok(());
             };
-            if let Some(wait) = connection.wait.take() {
-                self.reactor.end(wait);
-            }
             match connection.answer.read_from(&mut connection.stream) {
                 Ok(true) => {
                     let elapsed = connection.sent.elapsed().as_micros();
@@ -156,7 +152,6 @@ impl Load {
         let mut connection = Connection {
             stream,
             owner: OwnerId(self.opened),
-            wait: None,
             answer: Answer::default(),
             sent: Instant::now(),
         };
@@ -166,19 +161,19 @@ impl Load {
     }
 
     fn wait(&mut self, slot: usize) -> io::Result<()> {
-        let Some(connection) = &mut self.connections[slot] else {
+        let Some(connection) = &self.connections[slot] else {
             return Ok(());
         };
         let token = Token::new(slot as u32, 0);
         let descriptor = descriptor(&connection.stream);
         let owner = connection.owner;
-        if let Wait::Pending(wait) =
-            self.reactor
-                .wait(descriptor, owner, Interest::READABLE, token)?
+        match self
+            .reactor
+            .wait(descriptor, owner, Interest::READABLE, token)?
         {
-            connection.wait = Some(wait);
+            Wait::Pending(_) => Ok(()),
+            Wait::Ready(_) => Err(io::ErrorKind::Unsupported.into()), // Never for a socket.
         }
-        Ok(())
     }
 
     fn close(&mut self, slot: usize) {

@@ -24,7 +24,7 @@
 //! // Each wait and each timer has a token, which its event carries.
 //! let reader = Token::new(1, 0);
 //! let wait = ours.wait(&mut reactor, Interest::READABLE, reader)?;
-//! let Wait::Pending(wait) = wait else { unreachable!("a socket can be waited for") };
+//! assert!(matches!(wait, Wait::Pending(_)), "a socket can be waited for");
 //! let timer = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(2, 0));
 //!
 //! theirs.write_all(b"hello")?;
@@ -33,11 +33,10 @@
 //! while events.is_empty() {
 //!     reactor.turn(&mut events, None)?;
 //! }
+//! // An event ends its wait or timer. What has had none can be cancelled.
 //! assert_eq!(events[0].token, reader);
-//!
-//! // Each wait is ended once, answered or not. `end` returns the answer.
-//! assert!(reactor.end(wait).contains(Ready::READABLE));
-//! reactor.cancel(timer);
+//! assert!(events[0].ready.contains(Ready::READABLE));
+//! assert!(reactor.cancel(timer));
 //!
 //! let mut buffer = [0; 64];
 //! let count = ours.attempt(&mut reactor, Interest::READABLE, |stream| stream.read(&mut buffer))?;
@@ -62,7 +61,7 @@
 //! - **Try first.** Make the non-blocking system call, report its outcome ([`Source::attempt`],
 //!   [`Reactor::attempted`]), and wait only if it would have blocked. Readiness may be spurious: the next call may
 //!   still block.
-//! - **End every wait.** Call [`Reactor::end`] once for each [`Wait::Pending`].
+//! - **End what you give up.** A wait ends with its event; one that is no longer needed, by [`Reactor::end`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
 //!   waits are answered only after 100 ms.
 //! - **One thread.** A [`Reactor`] and a [`Driver`] may be used by only one thread at a time, in one

@@ -14,7 +14,7 @@ use crate::{
     deadline::Deadline,
     descriptor::Descriptor,
     driver::{Driver, Operations},
-    event::Events,
+    event::{Event, Events},
     handle::Handle,
     registry::{Registry, Statistics, WaitId},
     timers::{TimerId, Timers},
@@ -36,8 +36,7 @@ use waits::IdleRepair;
 ///
 /// For each descriptor and direction it caches whether it is registered, what the kernel has reported, and what the
 /// caller's own system calls have found ([`Reactor::attempted`]). A wait makes a system call only when the cache has no
-/// answer. It has an id, its [`WaitId`], from [`Reactor::wait`] to [`Reactor::end`], and is answered at most once, by an
-/// event with its token.
+/// answer. The wait ends with its one event, which carries its token, or by [`Reactor::end`].
 ///
 /// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks but borrows
 /// nothing from the reactor, so an embedder can release its own lock meanwhile. [`Reactor::turn`] does both.
@@ -67,7 +66,7 @@ pub struct Reactor {
     registry: Registry,
     idle_repair: IdleRepair,
     /// Waits answered outside an event, for the next poll to report.
-    answered: Vec<WaitId>,
+    answered: Vec<(WaitId, Event)>,
     /// The events of the last poll, except those applied at once. Kept to reuse its memory.
     reported: Events,
     statistics: Statistics,

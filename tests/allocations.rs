@@ -32,7 +32,7 @@ fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events
         while events.len() < 2 {
             reactor.turn(events, None).unwrap();
         }
-        assert!(!reactor.end(wait).is_empty());
+        assert!(!reactor.end(wait), "its event has ended it");
         assert!(reactor.cancel(timer));
         assert_eq!(ours.read(&mut [0; 64]).unwrap(), 5);
         reactor.attempted(descriptor, owner, READ, Attempt::Short);

@@ -229,7 +229,7 @@ fn a_conversation_needs_one_registration() {
         let mut ours = Source::new(ours);
         let mut buffer = [0; 64];
         for number in 0..20 {
-            let waiting = wait(&mut reactor, &ours, READ, number);
+            wait(&mut reactor, &ours, READ, number);
             theirs.write_all(b"hello").unwrap();
             // Wait until the bytes have arrived: a wait that idles for 100 ms would be armed again and counted.
             while reactor::poll_now(ours.descriptor(), READ)
@@ -238,8 +238,9 @@ fn a_conversation_needs_one_registration() {
             {
                 thread::yield_now();
             }
-            assert_eq!(turn(&mut reactor, 1)[0].token, token(number));
-            assert!(reactor.end(waiting).contains(Ready::READABLE));
+            let event = turn(&mut reactor, 1)[0];
+            assert_eq!(event.token, token(number));
+            assert!(event.ready.contains(Ready::READABLE));
             let count = ours.attempt(&mut reactor, READ, |stream| stream.read(&mut buffer));
             assert_eq!(count.unwrap(), 5);
             let drained = ours.attempt(&mut reactor, READ, |stream| stream.read(&mut buffer));
@@ -265,8 +266,7 @@ fn detaching_a_source_answers_its_waits() {
         drop(ours.detach(&mut reactor));
         let events = turn(&mut reactor, 1);
         assert_eq!((events[0].token, events[0].ready), (token(1), Ready::ERROR));
-        assert_eq!(reactor.end(waiting), Ready::ERROR);
-        assert_eq!(reactor.end(waiting), Ready::EMPTY);
+        assert!(!reactor.end(waiting), "its event has ended it");
     });
 }
 
@@ -276,10 +276,9 @@ fn a_reused_descriptor_number_is_registered_again() {
         for round in 0..20 {
             let (ours, mut theirs) = tcp();
             let ours = Source::new(ours);
-            let waiting = wait(&mut reactor, &ours, READ, round);
+            wait(&mut reactor, &ours, READ, round);
             theirs.write_all(b"x").unwrap();
             assert_eq!(turn(&mut reactor, 1)[0].token, token(round));
-            reactor.end(waiting);
             ours.attempted(&mut reactor, READ, Attempt::WouldBlock);
             // The source is dropped without detach.
         }
@@ -292,7 +291,7 @@ fn a_socket_without_a_wait_is_deregistered() {
         let (ours, mut theirs) = tcp();
         let ours = Source::new(ours);
         let waiting = wait(&mut reactor, &ours, READ, 1);
-        reactor.end(waiting);
+        assert!(reactor.end(waiting));
         let (mut events, deadline) = (Events::new(), Instant::now() + TEST_TIMEOUT.unwrap());
         while reactor.statistics().deregistered == 0 {
             assert!(Instant::now() < deadline);

@@ -22,7 +22,7 @@ impl Reactor {
     /// Each descriptor and direction may have any number of waits: an event answers all of them. Several waits may
     /// share a token.
     ///
-    /// End a [`Wait::Pending`] exactly once with [`Reactor::end`], whether it was answered or not.
+    /// The event ends the wait. [`Reactor::end`] ends a wait that is no longer needed.
     ///
     /// # Errors
     ///
@@ -51,11 +51,20 @@ impl Reactor {
         Ok(Wait::Pending(wait))
     }
 
-    /// Ends a wait and returns its answer: [`Ready::EMPTY`] if it had none, or has already ended. Makes no system call.
+    /// Ends a wait before its event, which then does not come. False if the event has been reported, or the wait has been
+    /// ended before. Makes no system call.
     #[inline]
-    pub fn end(&mut self, wait: WaitId) -> Ready {
+    pub fn end(&mut self, wait: WaitId) -> bool {
         let entry = self.registry.get_mut(wait.slot);
-        entry.map_or(Ready::EMPTY, |entry| entry.waits.end(wait.generation))
+        entry.is_some_and(|entry| entry.waits.cancel(wait.generation))
+            || (self.has_answers() && self.end_answered(wait))
+    }
+
+    /// Ends a wait that was answered outside an event.
+    #[cold]
+    fn end_answered(&mut self, wait: WaitId) -> bool {
+        let place = self.answered.iter().position(|(id, _)| *id == wait);
+        place.map(|place| self.answered.remove(place)).is_some()
     }
 
     /// The cached readiness of a descriptor: empty unless the same owner registered it.
@@ -86,7 +95,7 @@ impl Reactor {
         }
     }
 
-    /// The tokens of all unanswered waits for the descriptor, oldest first. With them a caller can notify waits of
+    /// The tokens of all waits for the descriptor, oldest first. With them a caller can notify waits of
     /// something that the kernel does not report, for example that the owner is about to close the descriptor.
     pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = self.entry(descriptor);
@@ -153,13 +162,10 @@ impl Reactor {
         self.reported = reported; // keeps its memory
     }
 
-    /// Appends the answers given outside events, except for waits that have ended since.
+    /// Appends the answers given outside events.
     #[inline(never)] // few polls have any
     fn deliver(&mut self, events: &mut Events) {
-        for WaitId { slot, generation } in self.answered.drain(..) {
-            let entry = self.registry.get_mut(slot);
-            events.extend(entry.and_then(|entry| entry.waits.answered(generation)));
-        }
+        events.extend(self.answered.drain(..).map(|(_, event)| event));
     }
 
     /// Re-arms idle waits if some are due.

@@ -2,17 +2,16 @@
 
 use crate::interest::Interest;
 
-/// Identifies a wait until [`Reactor::end`](crate::Reactor::end); afterwards it refers to no wait.
+/// Identifies a wait until its event is reported or it is ended before; afterwards it refers to no wait.
 ///
 /// ```
-/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
+/// use reactor::{Interest, Reactor, Source, Token, Wait};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
 /// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
 ///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
-///     // Given up before it was answered: a wait is ended once in any case.
-///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
+///     Wait::Pending(wait) => assert!(reactor.end(wait), "it was not answered"),
 /// }
 /// # std::io::Result::Ok(())
 /// ```
@@ -25,23 +24,22 @@ pub struct WaitId {
 /// The result of starting a wait.
 ///
 /// ```
-/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
+/// use reactor::{Interest, Reactor, Source, Token, Wait};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
 /// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
 ///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
-///     // Given up before it was answered: a wait is ended once in any case.
-///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
+///     Wait::Pending(wait) => assert!(reactor.end(wait), "it was not answered"),
 /// }
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a pending wait has to be ended"]
+#[must_use = "a descriptor that is always ready gets no event"]
 pub enum Wait {
     /// The kernel cannot poll this kind of descriptor (a regular file, a directory), so it is always ready for these
     /// directions.
     Ready(Interest),
-    /// An event with the token will follow. End the wait exactly once, with or without its event.
+    /// One event with the token will follow, unless [`Reactor::end`](crate::Reactor::end) ends it before.
     Pending(WaitId),
 }

@@ -17,16 +17,14 @@ pub(crate) struct Waits {
     further: Option<Box<VecDeque<Pending>>>,
 }
 
-/// One wait, unanswered or answered, or an empty slot for one.
+/// One wait, or an empty slot for one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     token: Token,
     /// When it was last armed: at its start, or by a re-arm.
     armed: Option<Instant>,
     generation: u32,
-    /// Empty until it is answered.
-    answer: Ready,
-    /// The bits of the directions it waits for; 0 once it is answered or has ended.
+    /// The bits of the directions it waits for; 0 once it has ended.
     asked: u8,
     /// How often it was re-armed.
     rearms: u8,
@@ -38,7 +36,6 @@ impl Default for Pending {
             token: Token::new(0, 0),
             armed: None,
             generation: 0,
-            answer: Ready::EMPTY,
             asked: 0,
             rearms: 0,
         }
@@ -50,10 +47,6 @@ impl Pending {
         self.asked != 0
     }
 
-    fn is_free(&self) -> bool {
-        self.asked == 0 && self.answer.is_empty()
-    }
-
     #[inline]
     fn begin(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         self.token = token;
@@ -63,21 +56,22 @@ impl Pending {
         self.rearms = 0;
     }
 
-    /// Whether `ready` answers it.
-    fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
-        if self.asked & ready.directions() == 0 {
-            return false;
+    /// Ends it and returns the directions it waited for if `directions` has one of them; otherwise 0.
+    fn end(&mut self, directions: u8) -> u8 {
+        match self.asked & directions {
+            0 => 0,
+            _ => std::mem::take(&mut self.asked),
         }
-        (self.asked, self.answer) = (0, ready);
-        let token = self.token;
-        events.push(Event { token, ready });
-        true
     }
 
-    #[inline]
-    fn end(&mut self) -> Ready {
-        self.asked = 0;
-        std::mem::take(&mut self.answer)
+    /// Ends it by an event if `ready` answers it.
+    fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
+        let is_answered = self.end(ready.directions()) != 0;
+        if is_answered {
+            let token = self.token;
+            events.push(Event { token, ready });
+        }
+        is_answered
     }
 }
 
@@ -85,7 +79,7 @@ impl Waits {
     /// Starts a wait. Generations increase.
     #[inline]
     pub(crate) fn begin(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
-        if self.first.is_free() && self.further.is_none() {
+        if !self.first.is_waiting() && self.further.is_none() {
             self.first.begin(generation, token, asked, now);
         } else {
             self.begin_further(generation, token, asked, now);
@@ -95,7 +89,7 @@ impl Waits {
     #[inline(never)] // rare: most waits are the only one
     fn begin_further(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         let further = self.further.get_or_insert_default();
-        if further.is_empty() && self.first.is_free() {
+        if further.is_empty() && !self.first.is_waiting() {
             return self.first.begin(generation, token, asked, now);
         }
         let mut wait = Pending::default();
@@ -103,7 +97,7 @@ impl Waits {
         further.push_back(wait);
     }
 
-    /// Answers each wait for one of these directions, and appends its event. False if there are none.
+    /// Ends each wait for one of these directions, and appends its event. False if there are none.
     pub(crate) fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
         if self.further.is_some() {
             return self.answer_all(ready, events);
@@ -114,49 +108,48 @@ impl Waits {
     #[inline(never)] // rare: most waits are the only one
     fn answer_all(&mut self, ready: Ready, events: &mut Events) -> bool {
         let answered = self.all_mut().map(|wait| wait.answer(ready, events));
-        answered.fold(false, |any, is_answered| any | is_answered)
+        let is_any = answered.fold(false, |any, is_answered| any | is_answered);
+        self.drop_ended();
+        is_any
     }
 
-    /// Answers waits outside an event: the waits that `answer` answers, or, if it is None, all waits, each with the
-    /// directions it asked for. Returns their generations.
-    pub(crate) fn abandon(&mut self, answer: Option<Ready>) -> impl Iterator<Item = u32> {
+    /// Ends waits outside an event: those that `answer` answers, or, if it is None, all waits, each answered with the
+    /// directions it asked for. Appends their generations and events.
+    pub(crate) fn abandon(&mut self, answer: Option<Ready>, mut append: impl FnMut(u32, Event)) {
         let directions = answer.map_or(u8::MAX, Ready::directions);
-        let waiting = self
-            .all_mut()
-            .filter(move |wait| wait.asked & directions != 0);
-        waiting.map(move |wait| {
-            let asked = std::mem::take(&mut wait.asked);
-            wait.answer = answer.unwrap_or(Ready::from_bits(asked.into()));
-            wait.generation
-        })
-    }
-
-    /// The event of a wait that is answered but has not ended.
-    pub(crate) fn answered(&mut self, generation: u32) -> Option<Event> {
-        let wait = match self.place(generation) {
-            Some(place) => self.further.as_ref()?.get(place)?,
-            None => &self.first,
-        };
-        let (token, ready) = (wait.token, wait.answer);
-        (wait.generation == generation && !ready.is_empty()).then_some(Event { token, ready })
-    }
-
-    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or has already ended.
-    #[inline]
-    pub(crate) fn end(&mut self, generation: u32) -> Ready {
-        if self.first.generation == generation {
-            return self.first.end();
+        for wait in self.all_mut() {
+            let asked = wait.end(directions);
+            if asked != 0 {
+                let ready = answer.unwrap_or(Ready::from_bits(asked.into()));
+                let token = wait.token;
+                append(wait.generation, Event { token, ready });
+            }
         }
-        self.end_further(generation)
+        self.drop_ended();
+    }
+
+    fn drop_ended(&mut self) {
+        if let Some(further) = &mut self.further {
+            further.retain(Pending::is_waiting);
+        }
+    }
+
+    /// Ends a wait without an event. False if it has already ended.
+    #[inline]
+    pub(crate) fn cancel(&mut self, generation: u32) -> bool {
+        if self.first.generation == generation {
+            return self.first.end(u8::MAX) != 0;
+        }
+        self.cancel_further(generation)
     }
 
     #[inline(never)] // rare: most waits are the only one
-    fn end_further(&mut self, generation: u32) -> Ready {
-        let wait = self.place(generation).and_then(|place| {
+    fn cancel_further(&mut self, generation: u32) -> bool {
+        let cancelled = self.place(generation).and_then(|place| {
             let further = self.further.as_mut()?;
             further.remove(place)
         });
-        wait.map_or(Ready::EMPTY, |wait| wait.answer)
+        cancelled.is_some()
     }
 
     /// The index of a wait in `further`.
@@ -168,9 +161,9 @@ impl Waits {
         place.ok()
     }
 
-    /// When the oldest unanswered wait was last armed, and how often it was re-armed.
+    /// When the oldest wait was last armed, and how often it was re-armed.
     pub(crate) fn idle_since(&self) -> Option<(Instant, u8)> {
-        let oldest = self.unanswered().next()?;
+        let oldest = self.waiting().next()?;
         Some((oldest.armed?, oldest.rearms))
     }
 
@@ -182,18 +175,17 @@ impl Waits {
         }
     }
 
-    /// The tokens of the unanswered waits.
+    /// The tokens of the waits.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
-        self.unanswered().map(|wait| wait.token)
+        self.waiting().map(|wait| wait.token)
     }
 
-    /// The bits of all directions that an unanswered wait asks for.
+    /// The bits of all directions that a wait asks for.
     pub(crate) fn wanted(&self) -> u8 {
-        self.unanswered()
-            .fold(0, |wanted, wait| wanted | wait.asked)
+        self.waiting().fold(0, |wanted, wait| wanted | wait.asked)
     }
 
-    fn unanswered(&self) -> impl Iterator<Item = &Pending> {
+    fn waiting(&self) -> impl Iterator<Item = &Pending> {
         let further = self.further.iter().flat_map(|further| further.iter());
         let all = std::iter::once(&self.first).chain(further);
         all.filter(|wait| wait.is_waiting())
@@ -238,18 +230,17 @@ mod tests {
             waits.begin(generation); // generations wrap
         }
         assert_eq!(waits.tokens(), [u32::MAX - 1, u32::MAX, 0, 1]);
-        assert_eq!(waits.0.end(0), Ready::EMPTY);
-        assert_eq!(waits.0.end(u32::MAX - 1), Ready::EMPTY);
+        assert!(waits.0.cancel(0));
+        assert!(waits.0.cancel(u32::MAX - 1));
+        assert!(!waits.0.cancel(0), "it has ended");
         waits.begin(2);
         assert_eq!(waits.tokens(), [u32::MAX, 1, 2], "behind the others");
         assert!(waits.0.answer(Ready::READABLE, &mut Events::new()));
         waits.begin(3);
         assert_eq!(waits.tokens(), [3]);
         for generation in [u32::MAX, 1, 2] {
-            assert!(waits.0.answered(generation).is_some());
-            assert_eq!(waits.0.end(generation), Ready::READABLE);
-            assert_eq!(waits.0.end(generation), Ready::EMPTY, "it has ended");
+            assert!(!waits.0.cancel(generation), "its event has ended it");
         }
-        assert_eq!(waits.tokens(), [3]);
+        assert!(waits.0.cancel(3));
     }
 }

@@ -190,10 +190,15 @@ impl<'table> Expected<'table> {
         (true, true)
     }
 
-    /// The id of the wait at this place, and its answer.
-    pub fn end(&mut self, place: usize) -> (WaitId, Ready) {
+    /// The id of the wait at this place, and whether this ends it: its event has not been reported.
+    pub fn end(&mut self, place: usize) -> (WaitId, bool) {
         let wait = self.waits.remove(place);
-        (wait.id, wait.answer.unwrap_or(Ready::EMPTY))
+        let answered = self.answered.len();
+        self.answered.retain(|token| *token != wait.token);
+        (
+            wait.id,
+            wait.answer.is_none() || self.answered.len() < answered,
+        )
     }
 
     pub fn attempted(

@@ -11,7 +11,7 @@ const READ: Interest = Interest::READABLE;
 struct Ours {
     reactor: Reactor,
     events: Events,
-    sources: Vec<(RawFd, Option<WaitId>)>,
+    sources: Vec<RawFd>,
 }
 
 pub fn on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
@@ -24,14 +24,14 @@ pub fn on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
 
 /// All sources are registered and drained.
 fn open(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    let sources = descriptors.iter().map(|descriptor| (*descriptor, None));
     let mut ours = Ours {
         reactor: Reactor::open(Some(backend)).ok()?,
         events: Events::new(),
-        sources: sources.collect(),
+        sources: descriptors.to_vec(),
     };
     for index in 0..descriptors.len() {
-        ours.begin(index);
+        let wait = ours.wait(index);
+        ours.reactor.end(wait);
         ours.drained(index);
     }
     Some(Box::new(ours))
@@ -41,14 +41,19 @@ fn owner(index: usize) -> OwnerId {
     OwnerId(index as u64 + 1)
 }
 
-impl Loop for Ours {
-    fn begin(&mut self, index: usize) {
-        let (descriptor, wait) = &mut self.sources[index];
-        let token = Token::new(index as u32, 0);
-        match self.reactor.wait(*descriptor, owner(index), READ, token) {
-            Ok(Wait::Pending(pending)) => *wait = Some(pending),
+impl Ours {
+    fn wait(&mut self, index: usize) -> WaitId {
+        let (descriptor, token) = (self.sources[index], Token::new(index as u32, 0));
+        match self.reactor.wait(descriptor, owner(index), READ, token) {
+            Ok(Wait::Pending(wait)) => wait,
             other => unreachable!("a socket can be waited for: {other:?}"),
         }
+    }
+}
+
+impl Loop for Ours {
+    fn begin(&mut self, index: usize) {
+        self.wait(index);
     }
 
     fn collect(&mut self, ready: &mut Vec<usize>) {
@@ -58,11 +63,8 @@ impl Loop for Ours {
     }
 
     fn drained(&mut self, index: usize) {
-        let (descriptor, wait) = &mut self.sources[index];
-        if let Some(wait) = wait.take() {
-            self.reactor.end(wait);
-        }
+        let descriptor = self.sources[index];
         self.reactor
-            .attempted(*descriptor, owner(index), READ, Attempt::Short);
+            .attempted(descriptor, owner(index), READ, Attempt::Short);
     }
 }

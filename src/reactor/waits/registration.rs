@@ -188,9 +188,11 @@ impl Reactor {
 
     /// Answers waits outside an event: with `answer`, or, if it is None, each wait with the directions it asked for.
     pub(super) fn answer_outside(&mut self, slot: u32, answer: Option<Ready>) {
-        let answered = self.registry.claim(slot).waits.abandon(answer);
-        let ids = answered.map(|generation| WaitId { slot, generation });
-        self.answered.extend(ids);
+        let answered = &mut self.answered;
+        let waits = &mut self.registry.claim(slot).waits;
+        waits.abandon(answer, |generation, event| {
+            answered.push((WaitId { slot, generation }, event))
+        });
     }
 
     /// Applies an event that the poll has not applied at once.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use magnus::{
     Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
 };
-use reactor::{Attempt, CachedReadiness, Interest};
+use reactor::{Attempt, CachedReadiness, Interest, Ready};
 use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 
 use crate::{
@@ -135,15 +135,20 @@ pub fn wait_any(
             });
     let parked = match begun {
         BegunAny::Parked => this.park(scope.slot),
-        BegunAny::Ready => Ok(WakeCause::Ready),
+        BegunAny::Ready => Ok(WakeCause::Ready(Ready::EMPTY)),
         BegunAny::Failed(error) => Err(system_error(&error)),
     };
-    let reported = this.state_mut().end_any(registered);
+    let had_event = this.state_mut().end_any(registered);
     if parked? == WakeCause::Elapsed {
         return Ok(None);
     }
-    for (io, ((_, interest), ready)) in ios.into_iter().zip(watched.iter().zip(reported)) {
-        if !ready.is_empty() && ready.answers(*interest).is_none() {
+    for (io, ((info, interest), had_event)) in ios.into_iter().zip(watched.iter().zip(had_event)) {
+        let has_hung_up = || {
+            let state = this.state();
+            let known = state.cached_readiness(info.polled(), info.owner_id);
+            known.is_some_and(|known| known.hung_up)
+        };
+        if had_event && *interest == Interest::PRIORITY && has_hung_up() {
             hung_up.push(io)?;
         }
     }

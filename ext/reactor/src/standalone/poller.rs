@@ -8,7 +8,7 @@ use std::{cell::RefCell, io, time::Duration};
 use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TryConvert, TypedData, Value, typed_data::Obj,
 };
-use reactor::{Events, Interest, Reactor, Token, Wait};
+use reactor::{Event, Events, Interest, Reactor, Ready, Token, Wait};
 use reactor_scheduler::{
     state::{
         slab::Slab,
@@ -53,11 +53,17 @@ impl DataTypeFunctions for Poller {
 struct Loop {
     reactor: Option<Reactor>,
     forks: u32,
-    waits: Slab<Option<ReadinessWait>, NO_MARKS>,
+    waits: Slab<PollerWait, NO_MARKS>,
     unpolled: Unpolled,
 }
 
 const NO_MARKS: u32 = 0;
+
+#[derive(Default)]
+struct PollerWait {
+    wait: Option<ReadinessWait>,
+    answer: Option<Ready>,
+}
 
 impl Loop {
     /// `None` once closed, and in a forked child, where the descriptors are the parent's.
@@ -131,10 +137,10 @@ pub fn wait(
     let begun = {
         let mut event_loop = this.event_loop.borrow_mut();
         event_loop.reactor()?; // first: nothing would release the place taken below
-        let token = event_loop.waits.insert(None);
+        let token = event_loop.waits.insert(PollerWait::default());
         let begun = event_loop.begin(watch(&watched, interest), token);
         if let (Ok(Some(wait)), Some(place)) = (&begun, event_loop.waits.get_mut(token)) {
-            *place = Some(*wait);
+            place.wait = Some(*wait);
             return Ok(Some(unmarked(token)));
         }
         event_loop.waits.remove(token);
@@ -151,12 +157,16 @@ pub fn wait(
 pub fn finish(ruby: &Ruby, this: Obj<Poller>, number: u64, events: Value) -> Result<u8, Error> {
     let interest = convert::interest(ruby, events)?;
     let mut event_loop = this.event_loop.borrow_mut();
-    let wait = event_loop.waits.remove(marked(number, NO_MARKS)).flatten();
-    let ready = wait.map(|wait| match (wait, event_loop.reactor.as_mut()) {
-        (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
-        _ => event_loop.unpolled.end(marked(number, NO_MARKS)),
-    });
-    let answered = ready.and_then(|ready| ready.answers(interest));
+    let token = marked(number, NO_MARKS);
+    let PollerWait { wait, answer } = event_loop.waits.remove(token).unwrap_or_default();
+    let ready = match (wait, event_loop.reactor.as_mut()) {
+        (Some(ReadinessWait::Polled(wait)), Some(reactor)) => {
+            reactor.end(wait);
+            answer.unwrap_or_default()
+        }
+        _ => event_loop.unpolled.end(token),
+    };
+    let answered = ready.answers(interest);
     Ok(answered.map_or(0, Interest::bits))
 }
 
@@ -186,9 +196,14 @@ fn collect(this: Obj<Poller>) -> Result<Vec<u64>, Error> {
     let (collected, over) = {
         let mut event_loop = this.event_loop.borrow_mut();
         let collected = event_loop.reactor()?.collect(&mut events);
-        let tokens = events.iter().map(|event| event.token);
-        let current = tokens.filter(|token| event_loop.waits.get(*token).is_some());
-        (collected, current.map(unmarked).collect())
+        let mut over = Vec::with_capacity(events.len());
+        for Event { token, ready } in events {
+            if let Some(wait) = event_loop.waits.get_mut(token) {
+                wait.answer = Some(ready);
+                over.push(unmarked(token));
+            }
+        }
+        (collected, over)
     };
     collected.map_err(|error| system_error(&error))?;
     Ok(over)

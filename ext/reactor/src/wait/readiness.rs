@@ -91,6 +91,7 @@ pub fn wait_once(
         return Ok(None);
     };
     let parked = scheduler.park(scope.slot);
-    let ready = scheduler.state_mut().end_readiness(registered);
+    let answer = parked.as_ref().ok().and_then(|cause| cause.answer());
+    let ready = scheduler.state_mut().end_readiness(registered, answer);
     Ok(Some((ready, parked?)))
 }

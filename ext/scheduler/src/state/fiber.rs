@@ -13,7 +13,8 @@
 //! | running                  | a wait begins                      | parked                   | a new number; no longer queued; the spawner is forgotten |
 //! | parked                   | woken under its number             | woken with the cause     | queued |
 //! | parked                   | woken under an older number        | parked                   | - |
-//! | running or woken         | woken                              | unchanged                | - |
+//! | woken by its own limit   | woken by an answer                 | woken with the answer    | - |
+//! | running or woken otherwise | woken                            | unchanged                | - |
 //! | woken, queued            | taken from the ready queue         | woken, may run           | - |
 //! | woken, queued            | taken under an older number        | unchanged                | - |
 //! | any                      | the wait ends                      | running, or the wait it covered | a new number; no longer queued; the permit and the wait's own exception are dropped, a pending kill or late raise stays |
@@ -225,8 +226,9 @@ impl FiberRecord {
     ///
     /// [`FiberTable::take_status`]: crate::state::fiber_table::FiberTable::take_status
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
-        let exception = self.wait.exception.take().map(Pending::Raise);
-        exception.or_else(|| self.take_late())
+        let exception = self.wait.exception();
+        self.wait.exception = ObjectRef::NONE;
+        exception.map(Pending::Raise).or_else(|| self.take_late())
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -256,14 +258,14 @@ impl FiberRecord {
 
     /// The pending exceptions and kills, next one first.
     pub(super) fn all_pending(&self) -> impl Iterator<Item = Pending> + '_ {
-        let exception = self.wait.exception.map(Pending::Raise);
+        let exception = self.wait.exception().map(Pending::Raise);
         let own = self.rare.iter().flat_map(|rare| rare.pending.iter().rev());
         exception.into_iter().chain(own.copied())
     }
 
     /// The fiber raises this, or unwinds, the next time it runs. Other pending exceptions are dropped.
     pub(super) fn cancel(&mut self, pending: Pending) {
-        self.wait.exception = None;
+        self.wait.exception = ObjectRef::NONE;
         self.rare.get_or_insert_default().pending = vec![pending];
     }
 

@@ -340,7 +340,7 @@ impl FiberTable {
             }
             for entry in record.strand() {
                 match entry {
-                    StrandEntry::Wait(wait) => wait.exception.into_iter().for_each(&mut *visit),
+                    StrandEntry::Wait(wait) => wait.exception().into_iter().for_each(&mut *visit),
                     StrandEntry::Timeout(timeout) => [timeout.raise.0, timeout.raise.1]
                         .into_iter()
                         .for_each(&mut *visit),

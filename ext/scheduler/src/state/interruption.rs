@@ -81,7 +81,7 @@ impl State {
 
     /// Raises in the fiber at its next wait.
     pub fn raise_later(&mut self, slot: Slot, exception: ObjectRef) {
-        self.fibers[slot].wait.exception = Some(exception);
+        self.fibers[slot].wait.exception = exception;
     }
 
     /// Raises an error that reached `slot` in the root fiber instead. `None` if `slot` is the root fiber, or there is
@@ -155,7 +155,7 @@ impl State {
             return false;
         };
         if let Some(wait) = self.fibers.wait_mut(token) {
-            wait.exception = Some(exception);
+            wait.exception = exception;
         }
         self.wake(token, WakeCause::Interrupted)
     }

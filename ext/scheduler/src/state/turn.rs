@@ -93,7 +93,7 @@ impl State {
                     event.token,
                     match event.ready.contains(Ready::ELAPSED) {
                         true => WakeCause::Elapsed,
-                        false => WakeCause::Ready,
+                        false => WakeCause::Ready(event.ready),
                     },
                 );
             }

@@ -3,12 +3,13 @@
 //! | wait         | what happens                         | wait after          |
 //! |--------------|--------------------------------------|---------------------|
 //! | parked       | woken: readiness, time, work, `unblock`, an exception, a kill | woken with the cause |
-//! | woken        | woken                                | unchanged           |
+//! | woken by its limit | readiness, work                | woken with that cause |
+//! | woken otherwise | woken                             | unchanged           |
 //! | any          | it ends                              | running, with a new number |
 
 use std::time::Instant;
 
-use reactor::Token;
+use reactor::{Ready, Token};
 
 use crate::state::object_ref::ObjectRef;
 
@@ -95,14 +96,27 @@ impl WaitHook {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeCause {
-    /// A descriptor is ready (the reactor knows for what), or work is done.
-    Ready,
+    /// A descriptor is ready for this, or work is done.
+    Ready(Ready),
     /// The wait's own limit elapsed.
     Elapsed,
     /// `unblock`.
     Unblocked,
     /// Something to raise is pending.
     Interrupted,
+}
+
+impl WakeCause {
+    #[cfg(test)]
+    pub const READABLE: Self = Self::Ready(Ready::READABLE);
+
+    /// The readiness that ended the wait; `None` if something else did.
+    pub fn answer(self) -> Option<Ready> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            _ => None,
+        }
+    }
 }
 
 /// The state of a wait.
@@ -150,8 +164,8 @@ pub struct Wait {
     pub state: WaitState,
     /// Meaningless while the fiber runs.
     pub(super) purpose: Purpose,
-    /// The exception meant for this wait.
-    pub exception: Option<ObjectRef>,
+    /// The exception meant for this wait, or `NONE`: an `Option` would make a fiber's record larger than 128 bytes.
+    pub(super) exception: ObjectRef,
     /// The time of the poll before it parked.
     pub parked_at: Option<Instant>,
     /// Timeouts do not end it, because it closes an IO.
@@ -165,19 +179,27 @@ impl Wait {
             number,
             state: WaitState::Running,
             purpose: Purpose::Send,
-            exception: None,
+            exception: ObjectRef::NONE,
             parked_at: None,
             ignores_timeouts: false,
         }
     }
 
-    /// Marks the wait as ended. Returns whether it was parked until now.
+    /// Marks the wait as ended. Returns whether it was parked until now. An answer beats a limit that elapsed before the
+    /// fiber ran.
     pub fn wake(&mut self, cause: WakeCause) -> bool {
         let is_parked = self.is_parked();
-        if is_parked {
+        let is_late =
+            self.state == WaitState::Woken(WakeCause::Elapsed) && cause.answer().is_some();
+        if is_parked || is_late {
             self.state = WaitState::Woken(cause);
         }
         is_parked
+    }
+
+    /// The exception meant for this wait.
+    pub fn exception(&self) -> Option<ObjectRef> {
+        (self.exception != ObjectRef::NONE).then_some(self.exception)
     }
 
     /// Whether what it waited for has come.

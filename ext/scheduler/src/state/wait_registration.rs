@@ -85,13 +85,27 @@ impl State {
         }
     }
 
-    /// Undoes the registration. Returns the events for which the descriptor was ready.
-    pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
-        match (wait, self.event_loop.reactor.as_mut()) {
-            (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
-            (ReadinessWait::Polled(_), None) => Ready::EMPTY,
-            (ReadinessWait::Unpolled | ReadinessWait::ByWorker, _) => self.unpolled.end(token),
+    /// Undoes the registration, unless an event has ended it, with `answer`. Returns the events for which the descriptor was
+    /// ready.
+    pub(super) fn unregister(
+        &mut self,
+        token: Token,
+        wait: ReadinessWait,
+        answer: Option<Ready>,
+    ) -> Ready {
+        match (wait, answer) {
+            (ReadinessWait::Polled(_), Some(ready)) => ready,
+            (ReadinessWait::Polled(wait), None) => {
+                self.end_wait(wait);
+                Ready::EMPTY
+            }
+            _ => self.unpolled.end(token),
         }
+    }
+
+    fn end_wait(&mut self, wait: WaitId) -> bool {
+        let reactor = self.event_loop.reactor.as_mut();
+        reactor.is_some_and(|reactor| reactor.end(wait))
     }
 
     /// Begins a wait for readiness. `None` if the descriptor is always ready. For errors see
@@ -116,10 +130,15 @@ impl State {
         }
     }
 
-    /// Undoes the registrations of a wait. Returns the events for which the descriptor was ready.
-    pub fn end_readiness(&mut self, (token, wait, timer): Registered) -> Ready {
+    /// Undoes the registrations of a wait, which an event may have ended with `answer`. Returns the events for which the
+    /// descriptor was ready.
+    pub fn end_readiness(
+        &mut self,
+        (token, wait, timer): Registered,
+        answer: Option<Ready>,
+    ) -> Ready {
         self.event_loop.cancel_timer(timer);
-        self.unregister(token, wait)
+        self.unregister(token, wait, answer)
     }
 
     /// Begins one wait on several descriptors. `on_token` gets the wait's token, under which work reports its end;
@@ -165,15 +184,17 @@ impl State {
         (registered, begun)
     }
 
-    /// Ends the wait. If its fiber has parked, the wait has already ended, and another one is innermost. Returns the
-    /// events for which the descriptors were ready, up to the first that could not be registered.
-    pub fn end_any(&mut self, registered: RegisteredAny) -> Vec<Ready> {
+    /// Ends the wait. If its fiber has parked, the wait has already ended, and another one is innermost. Returns which
+    /// descriptors had an event, up to the first that could not be registered.
+    pub fn end_any(&mut self, registered: RegisteredAny) -> Vec<bool> {
         self.fibers.end_wait(registered.token);
         self.event_loop.cancel_timer(registered.timer);
         let waits = registered.waits.into_iter();
-        waits
-            .map(|wait| self.unregister(registered.token, wait))
-            .collect()
+        let had_event = |wait| match wait {
+            ReadinessWait::Polled(wait) => !self.end_wait(wait),
+            _ => !self.unpolled.end(registered.token).is_empty(),
+        };
+        waits.map(had_event).collect()
     }
 
     /// The tokens of all unanswered waits for the descriptor.

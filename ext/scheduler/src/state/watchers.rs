@@ -195,18 +195,23 @@ impl State {
         if matches!(record.progress, WatcherProgress::Due(_)) {
             return;
         }
-        let ready = self
-            .end_registrations(token, &record)
-            .answers(record.interest);
         let is_elapsed = event.ready.contains(Ready::ELAPSED);
-        self.make_due(token, ready.or((!is_elapsed).then_some(record.interest)));
+        let answer = (!is_elapsed).then_some(event.ready);
+        let ready = self.end_registrations(token, &record, answer);
+        let events = ready.answers(record.interest);
+        self.make_due(token, events.or((!is_elapsed).then_some(record.interest)));
     }
 
-    /// Undoes the registrations of a watcher. Returns the events for which its descriptor was ready.
-    fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
+    /// Undoes the registrations of a watcher; see [`State::unregister`].
+    fn end_registrations(
+        &mut self,
+        token: Token,
+        record: &WatcherRecord,
+        answer: Option<Ready>,
+    ) -> Ready {
         self.event_loop.cancel_timer(record.timer);
         match record.progress {
-            WatcherProgress::Waiting(Some(wait)) => self.unregister(token, wait),
+            WatcherProgress::Waiting(Some(wait)) => self.unregister(token, wait, answer),
             _ => Ready::EMPTY,
         }
     }
@@ -246,7 +251,7 @@ impl State {
     pub fn end_watcher(&mut self, token: Token) -> Option<ObjectRef> {
         self.trace_watcher(TraceEvent::Unwatch, token, 0);
         let record = self.watchers.remove(token)?;
-        self.end_registrations(token, &record);
+        self.end_registrations(token, &record, None);
         Some(record.object)
     }
 
@@ -255,7 +260,7 @@ impl State {
         let record = self.watchers.records().get(token).copied();
         let waits = |record: &WatcherRecord| matches!(record.progress, WatcherProgress::Waiting(_));
         if let Some(record) = record.filter(waits) {
-            self.end_registrations(token, &record);
+            self.end_registrations(token, &record, None);
             self.make_due(token, Some(record.interest));
         }
     }

@@ -18,6 +18,7 @@ const READINESS: Purpose = Purpose::Readiness {
     events: 1,
 };
 const BLOCK: Purpose = Purpose::ANY_UNBLOCK;
+const READY: WakeCause = WakeCause::READABLE;
 
 /// A table with one fiber.
 struct Fiber(FiberTable, Slot);
@@ -53,7 +54,7 @@ impl Fiber {
     }
 
     fn raise(&mut self, address: usize) {
-        self.wait.exception = Some(ObjectRef::new(address));
+        self.wait.exception = ObjectRef::new(address);
     }
 
     fn pending(&self) -> Vec<Pending> {
@@ -114,8 +115,8 @@ fn a_wait_begins() {
 #[test]
 fn a_parked_fiber_is_woken_under_its_number() {
     let mut record = parked(READINESS);
-    assert!(wake(&mut record, WakeCause::Ready));
-    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
+    assert!(wake(&mut record, READY));
+    assert_eq!(WaitState::Woken(READY), record.wait.state);
     assert!(record.queued);
 }
 
@@ -125,23 +126,29 @@ fn an_older_number_wakes_no_parked_fiber() {
     let old = record.wait.number;
     record.end_wait();
     record.begin_wait(READINESS, WaitState::Parked);
-    assert!(!record.wake(old, WakeCause::Ready));
+    assert!(!record.wake(old, READY));
     assert_eq!(WaitState::Parked, record.wait.state);
 }
 
 #[test]
 fn a_fiber_that_does_not_wait_is_not_woken() {
     let mut record = running();
-    assert!(!wake(&mut record, WakeCause::Ready));
+    assert!(!wake(&mut record, READY));
     assert_eq!(WaitState::Running, record.wait.state);
+    let mut record = woken(WakeCause::Unblocked);
+    assert!(!wake(&mut record, READY));
+}
+
+#[test]
+fn an_answer_beats_a_limit_that_elapsed_before_the_fiber_ran() {
     let mut record = woken(WakeCause::Elapsed);
-    assert!(!wake(&mut record, WakeCause::Ready));
-    assert_eq!(WaitState::Woken(WakeCause::Elapsed), record.wait.state);
+    assert!(!wake(&mut record, READY), "it is queued already");
+    assert_eq!(WaitState::Woken(READY), record.wait.state);
 }
 
 #[test]
 fn a_woken_fiber_may_run_once_it_has_left_the_queue() {
-    let mut record = woken(WakeCause::Ready);
+    let mut record = woken(READY);
     assert!(!record.may_run());
     assert!(dequeue(&mut record, 0));
     assert!(record.may_run());
@@ -150,7 +157,7 @@ fn a_woken_fiber_may_run_once_it_has_left_the_queue() {
 
 #[test]
 fn an_older_entry_takes_nothing_from_the_queue() {
-    let mut record = woken(WakeCause::Ready);
+    let mut record = woken(READY);
     assert!(!dequeue(&mut record, 1));
     assert!(record.queued);
 }
@@ -171,7 +178,7 @@ fn a_wait_ends() {
 
 #[test]
 fn a_pending_kill_outlives_the_wait() {
-    let mut record = woken(WakeCause::Ready);
+    let mut record = woken(READY);
     record.cancel(Pending::Kill);
     record.end_wait();
     assert_eq!(vec![Pending::Kill], record.pending());
@@ -200,7 +207,7 @@ fn a_parked_fiber_that_is_killed_ends_its_wait() {
 fn a_queued_fiber_that_is_killed_keeps_its_place() {
     let mut without_wait = running();
     without_wait.queue();
-    for mut record in [woken(WakeCause::Ready), without_wait] {
+    for mut record in [woken(READY), without_wait] {
         let state = record.wait.state;
         record.cancel(Pending::Kill);
         assert_eq!(state, record.wait.state);
@@ -210,7 +217,7 @@ fn a_queued_fiber_that_is_killed_keeps_its_place() {
 
 #[test]
 fn an_answer_beats_a_timeout_that_elapses_later_and_then_ends_the_next_wait() {
-    for cause in [WakeCause::Ready, WakeCause::Elapsed] {
+    for cause in [READY, WakeCause::Elapsed] {
         let (mut record, timeout) = parked_in_timeout();
         wake(&mut record, cause);
         assert_eq!(None, record.0.expire(timeout, false));
@@ -230,11 +237,11 @@ fn a_timeout_that_elapses_first_or_is_asked_for_beats_an_answer() {
     for is_asked in [false, true] {
         let (mut record, timeout) = parked_in_timeout();
         if is_asked {
-            wake(&mut record, WakeCause::Ready);
+            wake(&mut record, READY);
         }
         record.0.expire(timeout, is_asked);
-        wake(&mut record, WakeCause::Ready);
-        assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
+        wake(&mut record, READY);
+        assert_eq!(WaitState::Woken(READY), record.wait.state);
         assert_eq!(WaitStatus::TimedOut, record.take_status());
     }
 }
@@ -282,7 +289,7 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
 fn what_is_pending_is_raised_once_and_before_a_timeout() {
     let (mut record, timeout) = parked_in_timeout();
     record.0.expire(timeout, false);
-    wake(&mut record, WakeCause::Ready);
+    wake(&mut record, READY);
     record.raise(8);
     assert_eq!(WaitStatus::Raise(RAISE), record.take_status());
     assert_eq!(WaitStatus::TimedOut, record.take_status());
@@ -307,9 +314,9 @@ fn a_running_fiber_that_gets_control_was_interrupted() {
 
 #[test]
 fn what_is_pending_may_be_left_for_later() {
-    let mut record = woken(WakeCause::Ready);
+    let mut record = woken(READY);
     record.raise(8);
-    assert_eq!(Some(WakeCause::Ready), record.wake_cause());
+    assert_eq!(Some(READY), record.wake_cause());
     assert_eq!(vec![RAISE], record.pending());
 }
 
@@ -357,11 +364,6 @@ fn raises_that_are_put_back_are_all_raised_unless_a_kill_comes() {
     record.cancel(Pending::Kill);
     assert_eq!(Some(Pending::Kill), record.take_pending());
     assert_eq!(None, record.take_pending());
-}
-
-#[test]
-fn a_record_has_128_bytes() {
-    assert_eq!(128, size_of::<FiberRecord>());
 }
 
 // A permit

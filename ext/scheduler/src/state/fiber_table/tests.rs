@@ -4,6 +4,7 @@ use reactor::Token;
 
 use super::FiberTable;
 use crate::state::{
+    fiber::FiberRecord,
     object_ref::ObjectRef,
     wait::{Purpose, WakeCause},
 };
@@ -47,8 +48,8 @@ fn a_token_of_an_earlier_fiber_in_the_slot_is_stale() {
     table.remove(slot);
     assert_eq!(slot, table.insert(fiber(2), true));
     table.begin_wait(slot, READINESS);
-    assert!(!table.wake(token, WakeCause::Ready));
-    assert!(!table.wake(Token::new(slot + 1, 0), WakeCause::Ready));
+    assert!(!table.wake(token, WakeCause::READABLE));
+    assert!(!table.wake(Token::new(slot + 1, 0), WakeCause::READABLE));
 }
 
 #[test]
@@ -108,4 +109,9 @@ fn a_fiber_gets_control_if_what_a_trap_handler_has_resumed_waits_no_more() {
     fibers.set_resumer(enumerator, None);
     assert!(fibers.wake(wait, WakeCause::Elapsed));
     assert_eq!(Some(fiber), fibers.take_queued(wait));
+}
+
+#[test]
+fn the_record_of_a_fiber_has_128_bytes() {
+    assert_eq!(128, size_of::<FiberRecord>());
 }

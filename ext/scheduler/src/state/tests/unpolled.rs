@@ -99,7 +99,10 @@ fn a_worker_waits_for_what_the_driver_refuses() {
     assert_eq!(vec![slot as usize], poll_until_ready(&mut state));
     end_wait(&mut state, slot);
     let before = ENDED.load(Ordering::SeqCst);
-    assert_eq!(Ready::READABLE, state.end_readiness(registered));
+    assert_eq!(
+        Ready::READABLE,
+        state.end_readiness(registered, Some(Ready::NOTIFIED))
+    );
     assert_eq!(before + 1, ENDED.load(Ordering::SeqCst));
     assert!(state.users_of(REFUSED, 7).is_empty());
 }

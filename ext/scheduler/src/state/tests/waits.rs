@@ -28,11 +28,12 @@ fn readiness_wakes_the_fiber_that_waits_for_it() {
     state.poll_once().unwrap();
     assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
     assert_eq!(
-        WaitStatus::Ended(WakeCause::Ready),
+        WaitStatus::Ended(WakeCause::READABLE),
         state.take_wait_status(slot)
     );
     end_wait(&mut state, slot);
-    assert_eq!(Ready::READABLE, state.end_readiness(registered));
+    let answer = WakeCause::READABLE.answer();
+    assert_eq!(Ready::READABLE, state.end_readiness(registered, answer));
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn a_stale_token_wakes_no_later_wait() {
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
     assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
-    state.end_readiness(registered);
+    assert_eq!(Ready::EMPTY, state.end_readiness(registered, None));
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn an_entry_of_the_ready_queue_is_stale_once_its_fiber_waits_again() {
     block(&mut state, slot);
     assert!(!state.has_ready_fiber());
     assert_eq!(Next::Nothing, state.next_ready());
-    state.end_readiness(registered);
+    assert_eq!(Ready::EMPTY, state.end_readiness(registered, None));
 }
 
 #[test]

@@ -89,14 +89,14 @@ fn the_wait_after_a_covered_one_has_a_number_of_its_own() {
 #[test]
 fn what_ends_a_covered_wait_is_noted() {
     let (mut fibers, slot, outer, inner) = nested(READINESS);
-    assert!(!fibers.wake(outer, WakeCause::Ready));
-    assert!(wake(&mut fibers, outer, WakeCause::Ready));
+    assert!(!fibers.wake(outer, WakeCause::READABLE));
+    assert!(wake(&mut fibers, outer, WakeCause::READABLE));
     assert!(!wake(&mut fibers, outer, WakeCause::Elapsed));
     assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(inner);
     assert!(fibers.may_run(slot));
     assert_eq!(
-        WaitStatus::Ended(WakeCause::Ready),
+        WaitStatus::Ended(WakeCause::READABLE),
         fibers.take_status(slot)
     );
 }
@@ -132,7 +132,7 @@ fn a_kill_or_late_raise_in_the_middle_of_a_wait_is_not_lost_with_it() {
     ] {
         let (mut fibers, slot, outer, inner) = nested(READINESS);
         fibers[slot].put_back(pending);
-        fibers.wait_mut(outer).unwrap().exception = Some(OUTER);
+        fibers.wait_mut(outer).unwrap().exception = OUTER;
         fibers.end_wait(inner);
         let own = WaitStatus::Raise(Pending::Raise(OUTER));
         assert_eq!(own, fibers.take_status(slot));
@@ -235,10 +235,10 @@ fn a_timeout_that_has_ended_makes_no_later_one_beat_an_answer() {
     fibers.end_timeout(ended);
     let timeout = begin_timeout(&mut fibers, slot, INNER);
     let wait = fibers.begin_wait(slot, READINESS);
-    fibers.wake(wait, WakeCause::Ready);
+    fibers.wake(wait, WakeCause::READABLE);
     fibers.expire(timeout, false);
     assert_eq!(
-        WaitStatus::Ended(WakeCause::Ready),
+        WaitStatus::Ended(WakeCause::READABLE),
         fibers.take_status(slot)
     );
 }

@@ -90,7 +90,7 @@ fn an_answer_in_an_enumerator_beats_a_timeout_of_the_fiber_that_waits_for_it() {
         let (mut fibers, resumer, enumerator) = with_enumerator();
         let timeout = begin_timeout(&mut fibers, resumer, OUTER);
         let wait = fibers.begin_wait(enumerator, BLOCK);
-        fibers.wake(wait, WakeCause::Ready);
+        fibers.wake(wait, WakeCause::READABLE);
         fibers.expire(timeout, is_asked);
         assert_eq!(is_asked, fibers.next_indirect().is_some());
         fibers.end_wait(wait);

@@ -120,7 +120,11 @@ impl History {
             return;
         }
         let place = self.below(self.levels.len());
-        let cause = [WakeCause::Ready, WakeCause::Elapsed, WakeCause::Unblocked][self.below(3)];
+        let cause = [
+            WakeCause::READABLE,
+            WakeCause::Elapsed,
+            WakeCause::Unblocked,
+        ][self.below(3)];
         let inside = self.levels[place..].iter();
         let answered = inside.filter_map(|level| match level {
             Level::Wait { token, over, .. } => Some(over.is_some_and(is_answer).then_some(*token)),
@@ -145,7 +149,8 @@ impl History {
                 let continues = over.is_none();
                 let noted = !is_innermost && super::wake(&mut self.fibers, *token, cause);
                 assert_eq!(continues, is_innermost || noted);
-                *over = over.or(Some(cause));
+                let beats_limit = *over == Some(WakeCause::Elapsed) && cause == WakeCause::READABLE;
+                *over = over.filter(|_| !beats_limit).or(Some(cause));
             }
         }
     }
@@ -171,7 +176,7 @@ impl History {
         assert_eq!(found, meant.map(|(token, _)| token));
         drop(waits);
         if let Some(token) = found {
-            self.fibers.wait_mut(token).unwrap().exception = Some(raised);
+            self.fibers.wait_mut(token).unwrap().exception = raised;
             if !self.fibers.wake(token, WakeCause::Interrupted) {
                 super::wake(&mut self.fibers, token, WakeCause::Interrupted);
             }
