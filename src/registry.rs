@@ -3,7 +3,7 @@
 mod cache;
 mod readiness;
 mod statistics;
-mod wait;
+mod wait_id;
 mod waits;
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::{
 
 pub use readiness::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId};
 pub use statistics::Statistics;
-pub use wait::{Wait, WaitId};
+pub use wait_id::{Wait, WaitId};
 
 use cache::Cache;
 use waits::Waits;

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "backend"
+require_relative "native_library"
 require_relative "child_events"
 require_relative "observe/inspection"
 require_relative "observe/stalls"

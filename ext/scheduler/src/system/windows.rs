@@ -8,10 +8,10 @@ pub mod getaddrinfo;
 pub mod kind;
 pub mod nowait;
 mod os_error;
-#[cfg(test)]
-mod pipe;
 mod stop;
 pub mod terminal_timeout;
+#[cfg(test)]
+mod test_pipe;
 pub mod transfer;
 pub mod unpolled;
 mod worker_write;

@@ -111,7 +111,7 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     use super::{DescriptorKind, is_socket};
-    use crate::system::{descriptor::Descriptor, windows::pipe::pipe};
+    use crate::system::{descriptor::Descriptor, windows::test_pipe::pipe};
 
     #[test]
     fn descriptors_are_recognised() {

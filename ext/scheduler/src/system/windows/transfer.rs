@@ -165,7 +165,7 @@ mod tests {
     };
 
     use super::{DescriptorKind, Interest, poll_now, read, write};
-    use crate::system::{descriptor::Descriptor, errno::Errno, windows::pipe::pipe};
+    use crate::system::{descriptor::Descriptor, errno::Errno, windows::test_pipe::pipe};
 
     fn sockets() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
