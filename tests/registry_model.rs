@@ -229,7 +229,8 @@ impl<'table> Program<'table> {
         let Object { number, owner, .. } = object;
         let direction = DIRECTIONS[self.random.below(3)];
         let ready = self.kernel.ready(number);
-        let is_ended = ready.intersects(Ready::READ_CLOSED | Ready::HANGUP | Ready::ERROR);
+        let is_ended = ready.intersects(Ready::HANGUP | Ready::ERROR)
+            || direction.is_readable() && ready.contains(Ready::READ_CLOSED);
         let attempt = if directions(ready) & direction.bits() == 0 {
             Attempt::WouldBlock
         } else if is_ended {
