@@ -26,12 +26,21 @@ pub struct Executor(Rc<Core>);
 struct Core {
     reactor: RefCell<Reactor>,
     tasks: RefCell<HashMap<Token, Task>>,
-    /// The task that is being polled. Its waits and timers have its token.
-    current: Cell<Token>,
-    spawned: Cell<u32>,
+    /// The wakers of the futures whose waits or timers have these tokens.
+    wakers: RefCell<HashMap<Token, Waker>>,
+    /// Tasks, waits and timers are numbered in one sequence.
+    numbers: Cell<u64>,
 }
 
-/// A task's waker, for other threads and for events that are neither of descriptors nor of timers.
+impl Core {
+    fn next_token(&self) -> Token {
+        let number = self.numbers.replace(self.numbers.get() + 1);
+        let indexes = u64::from(Token::MAX_INDEX);
+        Token::new((number % indexes) as u32, (number / indexes) as u32)
+    }
+}
+
+/// A task's waker.
 struct Call(Token, Handle);
 
 impl Wake for Call {
@@ -45,15 +54,14 @@ impl Executor {
         Ok(Self(Rc::new(Core {
             reactor: RefCell::new(Reactor::open(None)?),
             tasks: RefCell::default(),
-            current: Cell::new(Token::new(0, 0)),
-            spawned: Cell::new(0),
+            wakers: RefCell::default(),
+            numbers: Cell::new(0),
         })))
     }
 
     /// Starts a task; it is polled for the first time in the next turn.
     pub fn spawn(&self, future: impl Future<Output = io::Result<()>> + 'static) {
-        let token = Token::new(self.0.spawned.get(), 0);
-        self.0.spawned.set(token.index() + 1);
+        let token = self.0.next_token();
         self.0.tasks.borrow_mut().insert(token, Box::pin(future));
         Arc::new(Call(token, self.0.reactor.borrow().handle())).wake();
     }
@@ -65,10 +73,13 @@ impl Executor {
             events.clear();
             self.0.reactor.borrow_mut().turn(&mut events, None)?;
             for event in &events {
+                if let Some(waker) = self.0.wakers.borrow_mut().remove(&event.token) {
+                    waker.wake(); // a future polls the ones in it that were woken, and no others
+                    continue;
+                }
                 // Removed while it runs, because it may spawn tasks.
                 let task = self.0.tasks.borrow_mut().remove(&event.token);
                 let Some(mut task) = task else { continue };
-                self.0.current.set(event.token);
                 let waker = Waker::from(Arc::new(Call(event.token, handle.clone())));
                 match task.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(result) => result?,
@@ -81,16 +92,17 @@ impl Executor {
 
     /// Sleeps; dropping the future cancels the timer.
     pub async fn sleep(&self, duration: Duration) {
-        let (reactor, deadline) = (&self.0.reactor, Deadline::after(duration));
-        let timer = reactor.borrow_mut().timer(deadline, self.0.current.get());
-        let _timer = Held(reactor, Number::Timer(timer));
-        let due = || deadline.is_due(reactor.borrow().clock());
-        poll_fn(|_| {
-            if due() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+        let (core, deadline, token) = (&self.0, Deadline::after(duration), self.0.next_token());
+        let timer = core.reactor.borrow_mut().timer(deadline, token);
+        let _timer = Held(core, token, Number::Timer(timer));
+        poll_fn(|context| {
+            if deadline.is_due(core.reactor.borrow().clock()) {
+                return Poll::Ready(());
             }
+            core.wakers
+                .borrow_mut()
+                .insert(token, context.waker().clone());
+            Poll::Pending
         })
         .await;
     }
@@ -119,7 +131,7 @@ impl Executor {
 }
 
 /// A wait or a timer of a future. It ends with the future.
-struct Held<'reactor>(&'reactor RefCell<Reactor>, Number);
+struct Held<'core>(&'core Core, Token, Number);
 
 enum Number {
     Wait(WaitId),
@@ -128,8 +140,9 @@ enum Number {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let mut reactor = self.0.borrow_mut();
-        match self.1 {
+        self.0.wakers.borrow_mut().remove(&self.1);
+        let mut reactor = self.0.reactor.borrow_mut();
+        match self.2 {
             Number::Wait(wait) => _ = reactor.end(wait),
             Number::Timer(timer) => _ = reactor.cancel(timer),
         }
@@ -150,18 +163,22 @@ impl<T: AsDescriptor> Io<T> {
         mut call: impl FnMut(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
         let (core, mut held) = (&self.executor.0, None);
-        poll_fn(|_| {
+        poll_fn(|context| {
             drop(held.take()); // Each poll tries, for whatever reason it was made.
             let mut reactor = core.reactor.borrow_mut();
             match self.source.attempt(&mut reactor, interest, &mut call) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
             }
-            let wait = self.source.wait(&mut reactor, interest, core.current.get());
+            let token = core.next_token();
+            let wait = self.source.wait(&mut reactor, interest, token);
             let Wait::Pending(wait) = wait? else {
                 return Poll::Ready(Err(ErrorKind::Unsupported.into())); // Never for a socket.
             };
-            held = Some(Held(&core.reactor, Number::Wait(wait)));
+            core.wakers
+                .borrow_mut()
+                .insert(token, context.waker().clone());
+            held = Some(Held(core, token, Number::Wait(wait)));
             Poll::Pending
         })
         .await
