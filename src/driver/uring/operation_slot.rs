@@ -114,7 +114,13 @@ fn entry(descriptor: Descriptor, operation: Operation<'_>, place: *mut u8) -> sq
         Operation::Send(_) => opcode::Send::new(fd, place, size)
             .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
             .build(),
-        Operation::Read(offset, _) => opcode::Read::new(fd, place, size).offset(offset).build(),
+        // The ring takes u64::MAX for the file's own position. Any other negative offset is EINVAL, as in pread(2).
+        Operation::Read(offset, _) => opcode::Read::new(fd, place, size)
+            .offset(match i64::try_from(offset) {
+                Ok(_) => offset,
+                Err(_) => i64::MIN as u64,
+            })
+            .build(),
         Operation::Sync => opcode::Fsync::new(fd).build(),
         Operation::SyncData => opcode::Fsync::new(fd)
             .flags(types::FsyncFlags::DATASYNC)

@@ -1,4 +1,4 @@
-//! Systems other than Linux, and builds without the feature `uring`: the driver cannot be opened.
+//! Systems and architectures without the driver, and builds without the feature `uring`: it cannot be opened.
 
 use crate::driver::{Driver, Unavailable};
 
