@@ -484,6 +484,19 @@ fn files_are_read_at_an_offset_and_synchronised() {
     });
 }
 
+#[test]
+fn a_read_before_the_start_of_a_file_is_an_error_and_does_not_move_its_position() {
+    on_every_driver(|subject| {
+        let (_scratch, mut file) = Scratch::new("before", b"0123456789");
+        for offset in [u64::MAX, i64::MIN as u64] {
+            let id = subject.start(&file, Operation::Read(offset, 4), 1);
+            assert_eq!(subject.reported(1), [1]);
+            assert_eq!(subject.error(id), Some(Errno::INVAL));
+        }
+        assert_eq!(file.stream_position().unwrap(), 0);
+    });
+}
+
 // --- processes -------------------------------------------------------------------------------------------------------
 
 #[test]
