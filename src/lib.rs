@@ -63,7 +63,8 @@
 //!   still block.
 //! - **End what you give up.** A wait ends with its event; one that is no longer needed, by [`Reactor::end`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
-//!   waits are answered only after 100 ms.
+//!   waits are answered only when they are next re-armed: after 100 ms, and after up to 25.6 s if they have lasted
+//!   longer.
 //! - **One thread.** A [`Reactor`] and a [`Driver`] may be used by only one thread at a time, in one
 //!   process: they are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of
 //!   fork(2) must not use its copies.

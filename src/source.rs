@@ -54,8 +54,9 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 ///
 /// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and
 /// returns the stream. Dropping a source instead is safe: owner ids are unique, so a source that gets the same
-/// descriptor number never sees stale readiness. But waits on a dropped source are answered only after 100 ms or, if a
-/// duplicate keeps the file open, with its next event.
+/// descriptor number never sees stale readiness. But waits on a dropped source are answered only when they are
+/// next re-armed (after 100 ms; after up to 25.6 s if they have lasted longer) or, if a duplicate keeps the file open,
+/// with its next event. [`Source::close`] answers them at once.
 ///
 /// # Example
 ///
@@ -135,7 +136,32 @@ impl<T: AsDescriptor> Source<T> {
         interest: Interest,
         call: impl FnOnce(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
-        call(&mut self.io).inspect_err(|error| {
+        let outcome = call(&mut self.io);
+        self.noted(reactor, interest, outcome)
+    }
+
+    /// Like [`Source::attempt`], for a source that a reader and a writer share. Two sources of one descriptor would be
+    /// two owners, and each of their waits in turn would register it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Source::attempt`].
+    pub fn try_io<R>(
+        &self,
+        reactor: &mut Reactor,
+        interest: Interest,
+        call: impl FnOnce(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.noted(reactor, interest, call(&self.io))
+    }
+
+    fn noted<R>(
+        &self,
+        reactor: &mut Reactor,
+        interest: Interest,
+        outcome: io::Result<R>,
+    ) -> io::Result<R> {
+        outcome.inspect_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 self.attempted(reactor, interest, Attempt::WouldBlock);
             }
@@ -158,6 +184,11 @@ impl<T: AsDescriptor> Source<T> {
     pub fn detach(self, reactor: &mut Reactor) -> T {
         reactor.deregister(self.descriptor());
         self.io
+    }
+
+    /// Like [`Source::detach`], and drops the value.
+    pub fn close(self, reactor: &mut Reactor) {
+        drop(self.detach(reactor));
     }
 
     /// The descriptor.
