@@ -78,8 +78,8 @@ pub struct Reactor {
     times: TurnTimes,
     /// The timers' clock while it is frozen.
     frozen_at: Option<Instant>,
-    /// The last collect skipped the kernel's events; the next one reports them.
-    has_skipped_kernel: bool,
+    /// The kernel may have events that the last collect did not report: it skipped them, or reported a large batch.
+    may_have_more: bool,
 }
 
 impl Reactor {
@@ -116,7 +116,7 @@ impl Reactor {
             clock: now,
             times: TurnTimes::new(now),
             frozen_at: None,
-            has_skipped_kernel: false,
+            may_have_more: false,
         }
     }
 
@@ -168,12 +168,22 @@ impl Reactor {
     /// An operation started here reaches the kernel with the next [`Reactor::collect`]. An event with
     /// [`Ready::COMPLETED`](crate::Ready::COMPLETED) reports its outcome.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
+        self.wake_sleeper();
         self.driver.get_mut().operations()
     }
 
     /// Starts a timer: once `deadline` has passed, `token` is reported with [`Ready::ELAPSED`](crate::Ready::ELAPSED).
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
+        self.wake_sleeper();
         self.timers.insert(deadline, token)
+    }
+
+    /// Ends the sleep of another thread, which does not know what begins now.
+    #[inline]
+    fn wake_sleeper(&self) {
+        if self.handle.is_sleeping() {
+            _ = self.handle.wake(); // an error recurs at the next poll
+        }
     }
 
     /// Stops a timer. False if it has already elapsed or been stopped.
@@ -275,9 +285,8 @@ impl Reactor {
         let has_slept = self.times.is_asleep();
         self.times.on_collect(self.clock, now);
         self.clock = now;
-        self.has_skipped_kernel =
-            has_slept && self.handle.has_ended_sleep() && !self.has_due_timer(now);
-        if self.has_skipped_kernel {
+        self.may_have_more = has_slept && self.handle.has_ended_sleep() && !self.has_due_timer(now);
+        if self.may_have_more {
             self.handle.collect(events);
             return Ok(());
         }

@@ -183,6 +183,20 @@ fn a_sleep_ends_when_a_rearm_is_due() {
     assert!(timeout.is_some_and(|timeout| timeout <= limit));
 }
 
+#[test]
+fn a_sleep_after_a_large_batch_does_not_block_because_the_kernel_may_have_more() {
+    let mut stage = Stage::new();
+    for number in 1..=256 {
+        stage.wait_for(number, 1);
+        stage.script.report(number, Ready::READABLE);
+    }
+    assert_eq!(stage.poll().len(), 256);
+    let timeout = |stage: &mut Stage| stage.reactor.sleep(Some(IDLE)).timeout();
+    assert_eq!(timeout(&mut stage), Some(Duration::ZERO));
+    assert_eq!(stage.poll(), []);
+    assert_ne!(timeout(&mut stage), Some(Duration::ZERO));
+}
+
 // --- a driver without a descriptor -----------------------------------------------------------------------------------
 
 #[test]

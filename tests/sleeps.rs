@@ -8,8 +8,8 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Backend, Deadline, Descriptor, Events, Interest, OwnerId, Reactor, Sleep, Token,
-    Wait,
+    AsDescriptor, Backend, Deadline, Descriptor, Events, Interest, Operation, OwnerId, Reactor,
+    Sleep, Token, Wait,
 };
 
 use sockets::{NOW, TEST_TIMEOUT, tcp};
@@ -42,6 +42,9 @@ sleeps! {
     two_blocks_end_with_one_wake
     two_blocks_each_end_with_their_timeout
     a_wait_that_begins_during_a_block_ends_it
+    a_timer_that_begins_during_a_block_ends_it
+    an_operation_that_begins_during_a_block_ends_it
+    a_block_that_begins_late_ends_no_later
     a_wait_that_ends_during_a_block_leaves_the_others
     a_block_outlives_its_reactor
     a_sleep_arms_what_the_last_collect_has_reported
@@ -206,6 +209,36 @@ fn a_sleep_that_is_dropped_unblocked_loses_nothing(backend: Backend) {
 }
 
 // --- several threads -------------------------------------------------------------------------------------------------
+
+fn a_timer_that_begins_during_a_block_ends_it(backend: Backend) {
+    let mut subject = Subject::new(backend, 0);
+    let sleeper = block_elsewhere(subject.reactor.sleep(None));
+    subject.reactor.timer(Deadline::now(), Token::new(7, 0));
+    drop(sleeper.join());
+    assert_eq!(subject.collect(), [7]);
+}
+
+fn an_operation_that_begins_during_a_block_ends_it(backend: Backend) {
+    let mut subject = Subject::new(backend, 0);
+    let (ours, _theirs) = tcp();
+    let sleeper = block_elsewhere(subject.reactor.sleep(TEST_TIMEOUT));
+    let Some(operations) = subject.reactor.operations() else {
+        subject.reactor.handle().wake().unwrap();
+        return drop(sleeper.join());
+    };
+    let (socket, send) = (ours.as_descriptor(), Operation::Send(b"x"));
+    operations.start(socket, send, Token::new(7, 0)).unwrap();
+    drop(sleeper.join());
+    assert_eq!(subject.turn(), [7]);
+}
+
+fn a_block_that_begins_late_ends_no_later(backend: Backend) {
+    let mut subject = Subject::new(backend, 0);
+    let limit = Duration::from_millis(20);
+    let sleep = subject.reactor.sleep(Some(limit));
+    thread::sleep(limit);
+    assert_eq!(sleep.timeout(), Some(Duration::ZERO));
+}
 
 fn two_blocks_end_with_one_wake(backend: Backend) {
     let mut subject = Subject::new(backend, 0); // Nothing is armed again, so nothing else ends the blocks.

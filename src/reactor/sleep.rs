@@ -20,18 +20,19 @@ impl Reactor {
     /// another thread, the next timer, the next re-arm, or after `limit` (None: no limit). This submits the operations
     /// started since the last [`Reactor::collect`]; if one completes at once, the sleep does not block.
     ///
-    /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver.
+    /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver, and so does what begins in the
+    /// reactor meanwhile: a [timer](Reactor::timer), or a call of [`Reactor::operations`].
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
-        let idle = self.handle.prepare_sleep() && !self.has_answers() && !self.has_skipped_kernel;
-        let timeout = if idle {
-            self.until_due(limit)
+        let idle = self.handle.prepare_sleep() && !self.has_answers() && !self.may_have_more;
+        let due = if idle {
+            self.next_due(limit)
         } else {
-            Some(Duration::ZERO)
+            Some(self.clock.into())
         };
         Sleep {
             descriptor: self.driver.get_mut().prepare_sleep(),
-            timeout,
+            due,
             handle: self.handle.clone(),
         }
     }
@@ -39,7 +40,7 @@ impl Reactor {
     /// Submits all queued operations before the sleep. If the kernel accepts only some, the sleep is limited to
     /// [`BUSY`]. If there is an outcome, the sleep does not block, because no kernel event would end it.
     fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
-        let Some(operations) = self.operations() else {
+        let Some(operations) = self.driver.get_mut().operations() else {
             return limit;
         };
         let mut limit = limit;
@@ -52,21 +53,20 @@ impl Reactor {
         }
     }
 
-    /// The shortest of `limit`, the time until the next timer, and the time until the next re-arm.
-    fn until_due(&mut self, limit: Option<Duration>) -> Option<Duration> {
+    /// The first of the end of `limit`, the next timer, and the next re-arm.
+    fn next_due(&mut self, limit: Option<Duration>) -> Option<Deadline> {
         let now = Instant::now();
         self.times.begin_sleep(self.clock, now);
+        let limit = limit.map(|limit| Deadline::after_from(now, limit));
         let next = self.timers.next().filter(|_| !self.is_clock_frozen());
         let rearm = self.idle_repair.next.map(Deadline::from);
-        let remaining = next.into_iter().chain(rearm).min();
-        let remaining = remaining.map(|deadline| deadline.remaining(now));
-        limit.into_iter().chain(remaining).min()
+        limit.into_iter().chain(next).chain(rearm).min()
     }
 }
 
 /// A prepared sleep: where to block, and for how long. It borrows nothing from the reactor.
 ///
-/// Another thread may block in it while the reactor is in use; waits that begin meanwhile take effect at once. Collect
+/// Another thread may block in it while the reactor is in use; waits and timers that begin meanwhile take effect at once. Collect
 /// only after the block: a collect during it consumes the events that would have ended it, or finds no event from the
 /// kernel (Windows).
 ///
@@ -94,7 +94,7 @@ impl Reactor {
 #[must_use = "other threads' notifications make system calls until this is dropped"]
 pub struct Sleep {
     descriptor: Option<Descriptor>,
-    timeout: Option<Duration>,
+    due: Option<Deadline>,
     /// Dropping the sleep calls `Handle::finish_sleep`, to match `Handle::prepare_sleep`.
     handle: Handle,
 }
@@ -106,9 +106,9 @@ impl Sleep {
         self.descriptor
     }
 
-    /// The maximum length of the sleep, counted from its preparation; None: no limit.
+    /// How long a sleep that begins now may last; None: no limit. It ends at the same time however late it begins.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.due.map(|due| due.remaining(Instant::now()))
     }
 
     /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, a signal arrives (Unix), or the
@@ -126,8 +126,8 @@ impl Sleep {
     /// [`Wake::block`](crate::Wake::block).
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
-            Some(descriptor) => sleep_on(descriptor, self.timeout),
-            None => self.handle.block(self.timeout),
+            Some(descriptor) => sleep_on(descriptor, self.timeout()),
+            None => self.handle.block(self.timeout()),
         }
     }
 }

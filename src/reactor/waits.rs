@@ -8,6 +8,7 @@ use std::{io, time::Duration};
 use super::Reactor;
 use crate::{
     descriptor::{Descriptor, bad_descriptor},
+    driver::BATCH,
     event::{Event, Events, Ready},
     interest::Interest,
     registry::{Attempt, DescriptorReadiness, Entry, OwnerId, Registry, Wait, WaitId},
@@ -15,6 +16,9 @@ use crate::{
 };
 
 pub(super) use idle_repair::IdleRepair;
+
+/// No driver reports fewer events while it has more.
+const LARGE: u64 = BATCH as u64 / 4;
 
 impl Reactor {
     /// Starts to wait until the descriptor is ready for at least one direction of `interest`. The event will carry `token`.
@@ -126,6 +130,7 @@ impl Reactor {
     /// Appends one event for each wait that the driver's events answer.
     pub(super) fn poll(&mut self, events: &mut Events) -> io::Result<()> {
         let (registry, statistics) = (&mut self.registry, &mut self.statistics);
+        let before = statistics.events;
         let answer = |event: Event| {
             let entry = registry.current(event.token);
             let is_answer = entry.is_some_and(|entry| entry.apply(event.ready, events));
@@ -134,6 +139,8 @@ impl Reactor {
         };
         self.driver
             .poll(&mut self.reported, Some(Duration::ZERO), answer)?;
+        let count = self.statistics.events - before + self.reported.len() as u64;
+        self.may_have_more = count >= LARGE;
         self.end_poll(events);
         Ok(())
     }
