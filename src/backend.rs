@@ -1,6 +1,6 @@
 //! The backends, and which of them are available. This is the only file that names a concrete driver.
 
-use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock, time::Duration};
+use std::{fmt, io, str::FromStr, sync::OnceLock, time::Duration};
 
 use crate::{
     driver::{BATCH, Driver, Unavailable, mio::MioDriver, uring},
@@ -27,6 +27,7 @@ use crate::driver::poll::PollDriver;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Backend {
     /// epoll(7): Linux, Android, illumos.
     Epoll,
@@ -64,7 +65,7 @@ const NATIVE: Backend = if cfg!(any(
 
 impl Backend {
     /// All backends, available or not.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: &[Self] = &[
         Self::Epoll,
         Self::Kqueue,
         Self::Iocp,
@@ -83,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// The backend that [`Backend::open`] uses when none is chosen.
+    /// The backend that [`Reactor::open`](crate::Reactor::open) uses when none is chosen.
     pub const fn native() -> Self {
         NATIVE
     }
@@ -119,19 +120,7 @@ impl Backend {
         }))
     }
 
-    /// Opens the driver of the chosen backend, or of the [native](Backend::native) one if `choice` is None.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available; there is no silent
-    /// fallback. Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM` ([`Backend::availability`] tells of what
-    /// there is too little: `RLIMIT_MEMLOCK` limits io_uring).
-    pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
-        let (backend, driver) = Self::open_known(choice)?;
-        Ok((backend, driver.into_boxed()))
-    }
-
-    /// Like [`Backend::open`], but keeps mio's driver unboxed.
+    /// Opens the driver of the chosen backend, or of the native one.
     pub(crate) fn open_known(choice: Option<Self>) -> io::Result<(Self, KnownDriver)> {
         let backend = choice.unwrap_or(NATIVE);
         Ok((backend, backend.open_driver()?))
@@ -161,7 +150,8 @@ pub(crate) enum KnownDriver {
 }
 
 impl KnownDriver {
-    fn into_boxed(self) -> Box<dyn Driver> {
+    #[cfg(feature = "unstable")]
+    pub(crate) fn into_boxed(self) -> Box<dyn Driver> {
         match self {
             Self::Mio(driver) => driver,
             Self::Other(driver) => driver,
@@ -205,37 +195,28 @@ impl fmt::Display for Backend {
 }
 
 impl FromStr for Backend {
-    type Err = UnknownBackend;
+    type Err = io::Error;
 
-    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|backend| backend.name() == name)
-            .ok_or_else(|| UnknownBackend(name.to_owned()))
+    /// The backend with this name, available or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for any other name.
+    ///
+    /// ```
+    /// let error = "select".parse::<reactor::Backend>().unwrap_err();
+    /// assert!(error.to_string().starts_with("unknown backend \"select\""));
+    /// ```
+    fn from_str(name: &str) -> io::Result<Self> {
+        let found = Self::ALL.iter().find(|backend| backend.name() == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|backend| backend.name()).collect();
+            let names = names.join(", ");
+            let text = format!("unknown backend {name:?}: expected one of {names}");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })
     }
 }
-
-/// The error for an unknown backend name.
-///
-/// ```
-/// let error = "select".parse::<reactor::Backend>().unwrap_err();
-/// assert!(error.to_string().starts_with("unknown backend \"select\""));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownBackend(String);
-
-impl fmt::Display for UnknownBackend {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "unknown backend {:?}: expected one of", self.0)?;
-        let mut separator = " ";
-        for backend in Backend::ALL {
-            write!(formatter, "{separator}{backend}")?;
-            separator = ", ";
-        }
-        Ok(())
-    }
-}
-
-impl Error for UnknownBackend {}
 
 #[cfg(test)]
 mod tests {
@@ -245,8 +226,8 @@ mod tests {
 
     #[test]
     fn names_are_parsed_as_they_are_written() {
-        for backend in Backend::ALL {
-            assert_eq!(backend.to_string().parse(), Ok(backend));
+        for &backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse::<Backend>().unwrap(), backend);
         }
         let error = "select".parse::<Backend>().unwrap_err();
         assert_eq!(
@@ -257,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_explicit_choice_never_falls_back() {
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             match (backend.availability(), Backend::open(Some(backend))) {
                 (Ok(()), Ok((opened, _))) => assert_eq!(opened, backend),
                 (Err(reason), Err(error)) => {

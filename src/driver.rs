@@ -45,7 +45,7 @@ impl Unavailable {
     }
 
     /// Whether the process or the system ran short of descriptors or memory. If so, the backend may become available
-    /// later; until then [`Backend::open`](crate::Backend::open) fails with this error.
+    /// later; until then [`Reactor::open`](crate::Reactor::open) fails with this error.
     pub fn is_shortage(&self) -> bool {
         #[cfg(unix)]
         let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];

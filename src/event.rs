@@ -41,7 +41,7 @@ impl Ready {
     pub const ELAPSED: Self = Self(64);
     /// Another thread has notified the token through a [`Handle`](crate::Handle).
     pub const NOTIFIED: Self = Self(128);
-    /// An [`Operation`](crate::Operation) of the driver has an outcome.
+    /// An operation of the driver has an outcome (feature `unstable`).
     pub const COMPLETED: Self = Self(256);
 
     const NAMES: [(Self, &'static str); 9] = [

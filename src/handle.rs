@@ -71,7 +71,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of [`Wake::wake`]. Even then the token is in the inbox.
+    /// Those of write(2) or kevent(2); none are known to occur before the reactor is dropped. Even then the token is in the inbox.
     pub fn notify(&self, token: Token) -> io::Result<()> {
         {
             let mut inbox = self.inbox();
@@ -94,7 +94,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of [`Wake::wake`].
+    /// Those of write(2) or kevent(2); none are known to occur before the reactor is dropped.
     pub fn wake(&self) -> io::Result<()> {
         self.shared.woken.store(true, Ordering::SeqCst);
         self.wake_driver()

@@ -48,13 +48,11 @@
 //! # The parts
 //!
 //! - [`Interest`], [`Token`], [`Deadline`], [`Ready`], [`Event`], [`Events`]: the vocabulary.
-//! - [`Driver`]: a kernel interface, and the contract all drivers keep; [`Backend`] chooses one.
-//! - [`Operation`]: a call that a driver may carry out itself; [`Operations`] submits many with one system call.
 //! - [`Source`]: an owned or borrowed descriptor or socket, with its [`OwnerId`].
-//! - [`Timers`]: the deadline queue.
+//! - [`Reactor`]: waits for sources, timers, notifications and the pool's jobs in one loop, on a [`Backend`].
+//! - [`Sleep`]: the half of a turn that blocks.
 //! - [`Handle`]: the part of a reactor for other threads.
-//! - `Pool`: threads for work that may block.
-//! - [`Reactor`]: all of these in one loop.
+//! - `pool`: threads for work that may block.
 //!
 //! # Rules for callers
 //!
@@ -65,9 +63,8 @@
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
 //!   waits are answered only when they are next re-armed: after 100 ms, and after up to 25.6 s if they have lasted
 //!   longer.
-//! - **One thread.** A [`Reactor`] and a [`Driver`] may be used by only one thread at a time, in one
-//!   process: they are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of
-//!   fork(2) must not use its copies.
+//! - **One thread.** A [`Reactor`] may be used by only one thread at a time, in one process: it is `Send` and not `Sync`. Other
+//!   threads may use a [`Handle`], a job of the pool and a [`Sleep`]. A child of fork(2) must not use its copies.
 //! - **No panics.** Invalid descriptors, unknown tokens, waits that have ended, timers that have elapsed and infinite
 //!   durations are accepted. Each method documents what happens then.
 //!
@@ -89,8 +86,9 @@
 //!
 //! | feature | by default | adds |
 //! |---------|------------|------|
-//! | `pool`  | yes        | `Pool`: threads for work that may block. No dependency |
+//! | `pool`  | yes        | the module `pool`: threads for work that may block. No dependency |
 //! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Checks at run time whether the kernel allows it |
+//! | `unstable` | no      | drivers of one's own, operations of the ring, cached readiness, counters, a frozen clock. It may change in any version |
 //!
 //! Without features, the crate depends on mio (the platforms' queues), slab and, on Unix, libc (ppoll, fstat, fcntl).
 //!
@@ -115,7 +113,7 @@
 //! - Only sockets can be waited for. mio reads ahead from named pipes into its own buffers, so it would have to own the
 //!   pipe's handle and make all reads. Use the `Pool` for pipes, files and consoles.
 //! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports its
-//!   events ([`Wake::block`]).
+//!   events.
 //! - Like thread sleeps, sleeps end on a tick of the system clock, 15.6 ms by default. Windows may end a wait up to one
 //!   tick early ("Wait Functions and Time-out Intervals"); the driver then keeps waiting. Finer timers would need
 //!   packets posted to the port by the undocumented `NtAssociateWaitCompletionPacket` (used by Go since 1.23), and mio
@@ -132,6 +130,8 @@
 //! The minimum supported Rust version is 1.85. It is raised only in a new minor version.
 
 #![deny(unsafe_code, missing_docs)]
+// Nothing else calls operations and counters.
+#![cfg_attr(not(feature = "unstable"), allow(dead_code, unused_imports))]
 
 mod backend;
 mod deadline;
@@ -143,7 +143,7 @@ mod histogram;
 mod interest;
 mod operation;
 #[cfg(feature = "pool")]
-mod pool;
+pub mod pool;
 mod reactor;
 mod registry;
 mod source;
@@ -155,24 +155,29 @@ mod token;
 mod sync;
 
 pub use crate::{
-    backend::{Backend, UnknownBackend},
-    deadline::{Deadline, InvalidSeconds, seconds},
+    backend::Backend,
+    deadline::Deadline,
     descriptor::{Descriptor, poll_now},
-    driver::{Driver, Operations, Registration, Unavailable, Wake},
+    driver::Unavailable,
     event::{Event, Events, Ready},
     handle::Handle,
-    histogram::Histogram,
     interest::Interest,
-    operation::{Operation, OperationId},
-    reactor::{Reactor, Sleep, TurnTimes},
-    registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
+    reactor::{Reactor, Sleep},
+    registry::{Attempt, OwnerId, Wait, WaitId},
     source::{AsDescriptor, Source},
-    timers::{TimerId, Timers},
+    timers::TimerId,
     token::Token,
 };
 
-#[cfg(feature = "pool")]
-pub use crate::pool::{Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass};
+#[cfg(feature = "unstable")]
+pub use crate::{
+    driver::{Driver, Operations, Registration, Wake},
+    histogram::Histogram,
+    operation::{Operation, OperationId},
+    reactor::TurnTimes,
+    registry::{CachedReadiness, DescriptorReadiness, Statistics},
+    timers::Timers,
+};
 
 #[cfg(reactor_model)]
 pub use crate::sync::control;

@@ -44,7 +44,7 @@ use workers::Shared;
 /// Like its reactor, it may be used by only one thread at a time.
 ///
 /// ```
-/// use reactor::{Events, Outcome, Reactor, Ready, Token, WorkClass};
+/// use reactor::{Events, Reactor, Ready, Token, pool::{Outcome, WorkClass}};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
@@ -68,17 +68,18 @@ pub struct Pool {
 /// Why a job was refused.
 ///
 /// ```
-/// use reactor::{Reactor, Refused, Token, WorkClass};
+/// use reactor::{Reactor, Token, pool::{Refused, WorkClass}};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// match reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7) {
 ///     Ok(job) => drop(job),
 ///     Err(Refused::NoThread(error)) => println!("cannot start a thread: {error}"),
-///     Err(Refused::Foreign) => unreachable!("this process has opened the reactor"),
+///     Err(refused) => return Err(refused.into()),
 /// }
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Refused {
     /// The pool belongs to the parent process.
     Foreign,
@@ -96,6 +97,16 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+impl From<Refused> for io::Error {
+    /// The error of pthread_create(3); otherwise [`io::ErrorKind::Unsupported`].
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoThread(error) => error,
+            Refused::Foreign => Self::new(io::ErrorKind::Unsupported, refused),
+        }
+    }
+}
 
 impl Pool {
     /// Creates a pool that reports completions through `handle`. It starts no threads yet.

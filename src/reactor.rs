@@ -2,6 +2,8 @@
 
 mod sleep;
 mod turn_times;
+#[cfg(feature = "unstable")]
+mod unstable;
 mod waits;
 
 use std::{
@@ -13,7 +15,6 @@ use crate::{
     backend::{Backend, KnownDriver},
     deadline::Deadline,
     descriptor::Descriptor,
-    driver::{Driver, Operations},
     event::{Event, Events},
     handle::Handle,
     registry::{Registry, Statistics, WaitId},
@@ -83,19 +84,16 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// Opens a reactor on the chosen backend. Without a choice, see [`Backend::open`].
+    /// Opens a reactor on the chosen backend. Without a choice, the [native](Backend::native) one.
     ///
     /// # Errors
     ///
-    /// See [`Backend::open`].
+    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available; there is no silent
+    /// fallback. Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM` ([`Backend::availability`] tells of what
+    /// there is too little: `RLIMIT_MEMLOCK` limits io_uring).
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
         let (backend, driver) = Backend::open_known(choice)?;
         Ok(Self::new(driver, Some(backend)))
-    }
-
-    /// Creates a reactor on a caller's driver.
-    pub fn with_driver(driver: Box<dyn Driver>) -> Self {
-        Self::new(KnownDriver::Other(driver), None)
     }
 
     fn new(driver: KnownDriver, backend: Option<Backend>) -> Self {
@@ -140,38 +138,6 @@ impl Reactor {
         Deadline::after_from(self.now(), duration)
     }
 
-    /// Freezes the timers' clock, for tests. From then on only [`Reactor::advance_to_next_timer`] moves it, and timers
-    /// do not end a [`Reactor::sleep`]. It cannot be unfrozen. Waits for descriptors are unaffected.
-    pub fn freeze_clock(&mut self) {
-        self.frozen_at.get_or_insert_with(Instant::now);
-    }
-
-    /// Whether the timers' clock is frozen.
-    pub fn is_clock_frozen(&self) -> bool {
-        self.frozen_at.is_some()
-    }
-
-    /// Moves a frozen clock to the next timer's deadline. The next [`Reactor::collect`] reports the timers due then.
-    /// False if there are no timers, or the clock is not frozen.
-    pub fn advance_to_next_timer(&mut self) -> bool {
-        match (&mut self.frozen_at, self.timers.next()) {
-            (Some(clock), Some(next)) => {
-                *clock = next.instant().max(*clock);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The operations that the driver can carry out itself; None if it only reports readiness.
-    ///
-    /// An operation started here reaches the kernel with the next [`Reactor::collect`]. An event with
-    /// [`Ready::COMPLETED`](crate::Ready::COMPLETED) reports its outcome.
-    pub fn operations(&mut self) -> Option<&mut dyn Operations> {
-        self.wake_sleeper();
-        self.driver.get_mut().operations()
-    }
-
     /// Starts a timer: once `deadline` has passed, `token` is reported with [`Ready::ELAPSED`](crate::Ready::ELAPSED).
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.wake_sleeper();
@@ -197,7 +163,7 @@ impl Reactor {
     }
 
     /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an
-    /// event from the kernel. None for drivers without a descriptor; see [`Driver::descriptor`].
+    /// event from the kernel. None on Windows and for poll(2): see [`Sleep::block`].
     ///
     /// Timers do not make the descriptor readable, and notifications from other threads do so only during a [`Sleep`].
     /// A thread that sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most
@@ -270,7 +236,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// The errors of [`Driver::poll`]. On error nothing is appended, and the next call reports the events.
+    /// Those of epoll_wait(2), kevent(2), ppoll(2) or io_uring_enter(2). On error nothing is appended, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         self.collect_at(Instant::now(), events)
     }
@@ -330,16 +296,6 @@ impl Reactor {
         sleep.block()?;
         drop(sleep);
         self.collect(events)
-    }
-
-    /// How long turns and sleeps took.
-    pub fn times(&self) -> &TurnTimes {
-        &self.times
-    }
-
-    /// The counters of waits and polls.
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
     }
 }
 

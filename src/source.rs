@@ -10,7 +10,7 @@ use crate::{
     descriptor::Descriptor,
     interest::Interest,
     reactor::Reactor,
-    registry::{Attempt, DescriptorReadiness, OwnerId, Wait},
+    registry::{Attempt, OwnerId, Wait},
     token::Token,
 };
 
@@ -174,11 +174,6 @@ impl<T: AsDescriptor> Source<T> {
         reactor.attempted(self.descriptor(), self.owner, interest, attempt);
     }
 
-    /// The descriptor's cached readiness; see [`Reactor::cached_readiness`].
-    pub fn cached_readiness(&self, reactor: &Reactor) -> DescriptorReadiness {
-        reactor.cached_readiness(self.descriptor(), self.owner)
-    }
-
     /// Ends the registration, if any, and returns the value, still open. The next turn answers its waits with
     /// [`Ready::ERROR`](crate::Ready::ERROR).
     pub fn detach(self, reactor: &mut Reactor) -> T {
@@ -212,6 +207,14 @@ impl<T> Source<T> {
     /// ms.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
+    }
+}
+
+#[cfg(feature = "unstable")]
+impl<T: AsDescriptor> Source<T> {
+    /// The descriptor's cached readiness; see [`Reactor::cached_readiness`].
+    pub fn cached_readiness(&self, reactor: &Reactor) -> crate::registry::DescriptorReadiness {
+        reactor.cached_readiness(self.descriptor(), self.owner)
     }
 }
 

@@ -107,11 +107,6 @@ impl Timers {
         self.heap.first().map(|entry| entry.deadline)
     }
 
-    /// Removes each timer that is due at `now` and appends its event, [`Ready::ELAPSED`], earliest deadline first.
-    pub fn expire(&mut self, now: Instant, events: &mut Events) {
-        self.expire_late(now, events, |_| ());
-    }
-
     /// Like [`Timers::expire`], but also calls `on_late` for each timer, with the time between its deadline and its
     /// report.
     pub(crate) fn expire_late(
@@ -131,11 +126,6 @@ impl Timers {
     /// The number of timers.
     pub fn len(&self) -> usize {
         self.heap.len()
-    }
-
-    /// Whether there are no timers.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
     }
 
     fn remove(&mut self, place: usize) -> Token {

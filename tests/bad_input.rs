@@ -14,7 +14,8 @@ const READ: Interest = Interest::READABLE;
 
 fn reactors() -> impl Iterator<Item = Reactor> {
     let usable = Backend::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|backend| backend.availability().is_ok());
     usable.map(|backend| Reactor::open(Some(backend)).unwrap())
 }

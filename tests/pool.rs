@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Events, Job, Limits, Outcome, Reactor, Ready, Token, WorkClass};
+use reactor::{
+    Events, Reactor, Ready, Token,
+    pool::{Job, Limits, Outcome, WorkClass},
+};
 
 #[cfg(target_os = "linux")]
 #[path = "support/refuse.rs"]
@@ -275,7 +278,7 @@ fn a_job_that_runs_where_no_thread_starts_counts_as_ended_and_not_as_cancelled()
         assert_eq!(job.take(), Some(Outcome::Done(7)));
         let refused = pool.submit(token(2), WorkClass::Disk, || 7);
         assert!(
-            matches!(refused, Err(reactor::Refused::NoThread(_))),
+            matches!(refused, Err(reactor::pool::Refused::NoThread(_))),
             "{refused:?}"
         );
         let found = reactor.pool().statistics();
@@ -413,7 +416,7 @@ fn the_pool_refuses_work_in_a_forked_child() {
         unsafe { libc::alarm(TEST_TIMEOUT.as_secs() as libc::c_uint) };
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let refused = reactor.pool_mut().submit(token(2), WorkClass::Disk, || 2);
-            assert!(matches!(refused, Err(reactor::Refused::Foreign)));
+            assert!(matches!(refused, Err(reactor::pool::Refused::Foreign)));
             assert_eq!(queued.take(), Some(Outcome::Dropped));
             assert!(queued.cancel());
             drop((running, queued, reactor));

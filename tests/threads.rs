@@ -38,7 +38,7 @@ fn send_and_sync_types() {
     may_be_shared::<OperationId>();
     may_be_shared::<Source<&std::net::TcpStream>>();
     #[cfg(feature = "pool")]
-    may_be_sent::<(reactor::Pool, reactor::Job<String>)>();
+    may_be_sent::<(reactor::pool::Pool, reactor::pool::Job<String>)>();
 }
 
 #[test]

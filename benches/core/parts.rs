@@ -8,7 +8,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use reactor::{
-    Attempt, Deadline, Events, Interest, OwnerId, Reactor, Timers, Token, Wait, WaitId, WorkClass,
+    Attempt, Deadline, Events, Interest, OwnerId, Reactor, Timers, Token, Wait, WaitId,
+    pool::WorkClass,
 };
 
 use crate::loops::{SIZES, Sources};

@@ -15,7 +15,7 @@ use super::{
 /// not begun is then never run; work that is running finishes without a notification.
 ///
 /// ```
-/// use reactor::{Events, Outcome, WorkClass, Reactor, Token};
+/// use reactor::{Events, Reactor, Token, pool::{Outcome, WorkClass}};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7)?;

@@ -14,7 +14,7 @@ use crate::{
 /// The outcome of a job.
 ///
 /// ```
-/// use reactor::{Events, Outcome, WorkClass, Reactor, Ready, Token};
+/// use reactor::{Events, Reactor, Ready, Token, pool::{Outcome, WorkClass}};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());

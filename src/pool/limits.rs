@@ -6,7 +6,7 @@ use std::{num::NonZero, thread, time::Duration};
 /// that take seconds.
 ///
 /// ```
-/// use reactor::{Reactor, Token, WorkClass};
+/// use reactor::{Reactor, Token, pool::WorkClass};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let name = || std::net::ToSocketAddrs::to_socket_addrs("localhost:80").map(Iterator::count);
@@ -29,10 +29,10 @@ impl WorkClass {
     pub(super) const ALL: [Self; 3] = [Self::Cpu, Self::Disk, Self::Network];
 }
 
-/// The limits of a [`Pool`](crate::Pool): threads, and how long an idle thread lives. Any number of jobs may be queued.
+/// The limits of a [`Pool`](crate::pool::Pool): threads, and how long an idle thread lives. Any number of jobs may be queued.
 ///
 /// ```
-/// use reactor::{Limits, Reactor};
+/// use reactor::{Reactor, pool::Limits};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// reactor.pool_mut().limit(Limits { threads: 2, ..Limits::default() });

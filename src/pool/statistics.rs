@@ -8,6 +8,7 @@
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStatistics {
     /// Jobs submitted so far.
     pub jobs: u64,
@@ -29,7 +30,7 @@ pub struct PoolStatistics {
 
 impl PoolStatistics {
     /// The counters with their names.
-    pub const fn rows(&self) -> [(&'static str, u64); 8] {
+    pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("pool_jobs", self.jobs),
             ("pool_ended", self.ended),
@@ -40,5 +41,6 @@ impl PoolStatistics {
             ("pool_queued", self.queued),
             ("pool_running", self.running),
         ]
+        .into_iter()
     }
 }

@@ -21,7 +21,7 @@ impl Reactor {
     /// started since the last [`Reactor::collect`]; if one completes at once, the sleep does not block.
     ///
     /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver, and so does what begins in the
-    /// reactor meanwhile: a [timer](Reactor::timer), or a call of [`Reactor::operations`].
+    /// reactor meanwhile: a [timer](Reactor::timer) or an operation.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
         let idle = self.handle.prepare_sleep() && !self.has_answers() && !self.may_have_more;
@@ -58,7 +58,7 @@ impl Reactor {
         let now = Instant::now();
         self.times.begin_sleep(self.clock, now);
         let limit = limit.map(|limit| Deadline::after_from(now, limit));
-        let next = self.timers.next().filter(|_| !self.is_clock_frozen());
+        let next = self.timers.next().filter(|_| self.frozen_at.is_none());
         let rearm = self.idle_repair.next.map(Deadline::from);
         limit.into_iter().chain(next).chain(rearm).min()
     }
@@ -101,7 +101,7 @@ pub struct Sleep {
 
 impl Sleep {
     /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event.
-    /// None for drivers without a descriptor; see [`Driver::descriptor`](crate::Driver::descriptor).
+    /// None on Windows and for poll(2): a thread sleeps in [`Sleep::block`] there.
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.descriptor
     }
@@ -122,8 +122,7 @@ impl Sleep {
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed; without a descriptor, the errors of
-    /// [`Wake::block`](crate::Wake::block).
+    /// `EBADF` if the driver's descriptor was closed; without a descriptor, the errors of poll(2).
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
             Some(descriptor) => sleep_on(descriptor, self.timeout()),

@@ -11,7 +11,7 @@ use crate::{
     driver::BATCH,
     event::{Event, Events, Ready},
     interest::Interest,
-    registry::{Attempt, DescriptorReadiness, Entry, OwnerId, Registry, Wait, WaitId},
+    registry::{Attempt, Entry, OwnerId, Registry, Wait, WaitId},
     token::Token,
 };
 
@@ -71,17 +71,6 @@ impl Reactor {
         place.map(|place| self.answered.remove(place)).is_some()
     }
 
-    /// The cached readiness of a descriptor: empty unless the same owner registered it.
-    ///
-    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), skip the attempt: the attempt
-    /// would fail with `EAGAIN`.
-    pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
-        match self.entry(descriptor) {
-            Some(entry) if entry.cache.is_owner(owner) => entry.cache.readiness(),
-            _ => DescriptorReadiness::default(),
-        }
-    }
-
     /// Reports the outcome of a caller's non-blocking system call in the directions of `interest`.
     ///
     /// Call it right after the system call: otherwise it would overwrite the result of a poll in between. No effect if
@@ -109,7 +98,7 @@ impl Reactor {
     /// Call this before the owner closes the descriptor. If no wait is left, the entry is cleared without a system
     /// call: close(2) ends the registration in the kernel. This saves owners that know all their waits the system call
     /// of [`Reactor::deregister`]. If the close does not happen, or a duplicate keeps the file open, the next wait
-    /// registers again. The driver is told too ([`Driver::note_close`](crate::Driver::note_close)).
+    /// registers again.
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = self.entry_of(descriptor, owner);
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
@@ -208,7 +197,7 @@ impl Reactor {
         !self.answered.is_empty()
     }
 
-    fn entry(&self, descriptor: Descriptor) -> Option<&Entry> {
+    pub(super) fn entry(&self, descriptor: Descriptor) -> Option<&Entry> {
         self.registry.get(Registry::slot(descriptor)?)
     }
 

@@ -11,6 +11,7 @@
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Waits started.
     pub waits: u64,
@@ -39,7 +40,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// The counters with their names.
-    pub const fn rows(&self) -> [(&'static str, u64); 11] {
+    pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("waits", self.waits),
             ("skipped", self.skipped),
@@ -53,5 +54,6 @@ impl Statistics {
             ("stale", self.stale),
             ("spurious", self.spurious),
         ]
+        .into_iter()
     }
 }

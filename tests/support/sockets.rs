@@ -22,7 +22,7 @@ pub const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// The available backends.
 pub fn backends() -> impl Iterator<Item = Backend> {
-    let all = Backend::ALL.into_iter();
+    let all = Backend::ALL.iter().copied();
     all.filter(|backend| backend.availability().is_ok())
 }
 

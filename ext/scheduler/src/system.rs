@@ -18,6 +18,7 @@
 mod address;
 mod descriptor_kind;
 pub mod errno;
+pub mod seconds;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use loom::thread;
-use reactor::{Handle, Job, Limits, Outcome, Pool, Refused, Token, WorkClass, control};
+use reactor::{Handle, Token, control, pool::{Job, Limits, Outcome, Pool, Refused, WorkClass}};
 
 use support::{Loop, model};
 

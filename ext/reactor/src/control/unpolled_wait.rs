@@ -2,7 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use reactor::{Job, Outcome, Pool, Ready, Refused, Token, WorkClass};
+use reactor::{
+    Ready, Token,
+    pool::{Job, Outcome, Pool, WorkClass},
+};
 use reactor_scheduler::{
     state::{unpolled::WorkerWait, wait_registration::Watch},
     system::unpolled::BlockingWait,
@@ -26,11 +29,7 @@ pub fn begin(
     };
     let wait = Arc::new(wait);
     let blocked = Arc::clone(&wait);
-    let job = pool.submit(token, WorkClass::Network, move || blocked.block());
-    let job = job.map_err(|refused| match refused {
-        Refused::NoThread(error) => error,
-        refused => io::Error::other(refused),
-    })?;
+    let job = pool.submit(token, WorkClass::Network, move || blocked.block())?;
     Ok(Some(Box::new(Waiting { wait, job })))
 }
 

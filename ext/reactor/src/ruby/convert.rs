@@ -48,11 +48,13 @@ pub fn added_timeout(value: Value) -> Result<Option<Duration>, Error> {
 }
 
 fn lenient(seconds: f64) -> Duration {
-    match reactor::seconds(seconds) {
-        Ok(duration) => duration,
-        Err(_) if seconds < 0.0 => Duration::ZERO,
-        Err(_) => Duration::MAX,
-    }
+    let negative = seconds < 0.0;
+    let invalid = if negative {
+        Duration::ZERO
+    } else {
+        Duration::MAX
+    };
+    reactor_scheduler::system::seconds::seconds(seconds).unwrap_or(invalid)
 }
 
 /// A non-negative Numeric number of seconds, with the errors of Kernel#sleep: TypeError, ArgumentError, FloatDomainError,
@@ -67,7 +69,9 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
         let seconds = float.to_f64();
         if (0.0..1e9).contains(&seconds) {
             // Rounded up to the nanosecond, so nothing ends early.
-            return Ok(reactor::seconds(seconds).unwrap_or(Duration::MAX));
+            return Ok(
+                reactor_scheduler::system::seconds::seconds(seconds).unwrap_or(Duration::MAX)
+            );
         }
     }
     let mut span = rb_sys::timespec {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use magnus::Error;
-use reactor::{Operation, WorkClass};
+use reactor::{Operation, pool::WorkClass};
 use reactor_scheduler::system::{
     descriptor::file_size,
     errno::Errno,
@@ -181,7 +181,7 @@ impl FileTransfer<'_> {
     /// A read of this size at the file's own offset first moves the offset past all of it, so that concurrent readers
     /// get the bytes after it, as with read(2). If other fibers are ready, a worker makes the read, even from the page
     /// cache. The read is made here if the fiber is alone, or all workers for copying
-    /// ([`Limits::cpu`](reactor::Limits)) are busy (`bench/NOTES.md`, "Which file reads go to a worker").
+    /// ([`Limits::cpu`](reactor::pool::Limits)) are busy (`bench/NOTES.md`, "Which file reads go to a worker").
     fn begin_large_read(&mut self, room: usize) -> Result<Option<Step>, Error> {
         if room < SLICE {
             return Ok(None);

@@ -7,7 +7,10 @@ use std::{
 };
 
 use magnus::{Error, RArray, RString, Ruby, TypedData, typed_data::Obj};
-use reactor::{Job, Outcome, Reactor, Token, WorkClass};
+use reactor::{
+    Reactor, Token,
+    pool::{Job, Outcome, WorkClass},
+};
 use reactor_scheduler::system::getaddrinfo::{
     Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };

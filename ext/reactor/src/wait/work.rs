@@ -8,7 +8,10 @@
 use std::{thread, time::Duration};
 
 use magnus::Error;
-use reactor::{Job, Operation, OperationId, Outcome, Pool, Refused, TimerId, Token, WorkClass};
+use reactor::{
+    Operation, OperationId, TimerId, Token,
+    pool::{Job, Outcome, Pool, Refused, WorkClass},
+};
 use reactor_scheduler::{state::wait::WakeCause, system::errno::Errno};
 
 use crate::{

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Job, Pool, Refused, Token};
+use reactor::{
+    Token,
+    pool::{Job, Pool, Refused},
+};
 
 use crate::state::{State, fiber::Slot, wait::Purpose};
 

@@ -5,7 +5,10 @@
 
 use std::{fmt, io};
 
-use reactor::{Descriptor, Handle, Interest, Job, Limits, Pool, Ready, Refused, Token, WorkClass};
+use reactor::{
+    Descriptor, Handle, Interest, Ready, Token,
+    pool::{Job, Limits, Pool, Refused, WorkClass},
+};
 
 use crate::state::{
     State,

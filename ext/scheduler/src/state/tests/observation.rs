@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::WorkClass;
+use reactor::pool::WorkClass;
 
 use super::{
     ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,

@@ -5,7 +5,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use reactor::{Descriptor, Interest, Job, Outcome, OwnerId, Pool, Ready, Token, WorkClass};
+use reactor::{
+    Descriptor, Interest, OwnerId, Ready, Token,
+    pool::{Job, Outcome, Pool, WorkClass},
+};
 
 use super::{HOUR, end_wait, open, order, scheduled};
 use crate::state::{
