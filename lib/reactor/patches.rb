@@ -35,10 +35,10 @@ module Reactor
     #
     # - `before`: the first Ruby version that does not need the patch; nil: all versions need it
     # - `condition`: an object whose `needed?` is asked at installation, if the version alone does not tell; nil: nothing is asked
-    # - `replaceable`: an object whose `replaced?` is asked whether another library has replaced the method, which is then left
-    #   alone; nil: nothing is asked
+    # - `replaceable`: whether a method that the program has replaced, for example by resolv-replace, is left alone. One that a
+    #   prepended module wraps is patched below the module
     Patch = Data.define(:set, :owner, :with, :before, :condition, :replaceable) do
-      def initialize(before: nil, condition: nil, replaceable: nil, **) = super
+      def initialize(before: nil, condition: nil, replaceable: false, **) = super
 
       # @return [Boolean] whether this Ruby needs the patch
       def for_this_ruby? = (before.nil? || RUBY_VERSION < before) && (condition.nil? || condition.needed?)
@@ -50,7 +50,7 @@ module Reactor
       def name_of_original(name) = :"reactor_#{(owner.singleton_class? ? owner.attached_object : owner).name.downcase.gsub("::", "_")}_#{name}"
 
       def install
-        methods.each { |name| replace(name) } unless replaceable&.replaced?(owner, methods)
+        methods.each { |name| replace(name) }
         with.installed if with.respond_to?(:installed)
       end
 
@@ -59,6 +59,8 @@ module Reactor
       # Does nothing if the program has removed the method.
       def replace(name)
         visibility = %i[public protected private].find { |kind| owner.__send__(:"#{kind}_method_defined?", name) } or return
+        return if replaceable && replaced?(name)
+
         unless original(name)
           owner.class_eval("def #{name}(...) = super", __FILE__, __LINE__) # follows its superclass
         end
@@ -66,6 +68,11 @@ module Reactor
         owner.__send__(:private, name_of_original(name))
         owner.define_method(name, with.instance_method(name))
         owner.__send__(visibility, name)
+      end
+
+      def replaced?(name)
+        file, = (original(name) || owner.instance_method(name)).source_location
+        file && !file.start_with?("<internal:") && File.basename(file) != "socket.rb"
       end
 
       # @return [UnboundMethod, nil] the owner's own; not that of a prepended module, which calls it
@@ -87,7 +94,7 @@ module Reactor
 
     scheduler = [
       [File, FileOpen], [IO, Sync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
-      [IO.singleton_class, CopyStream], [IO.singleton_class, PathMethods],
+      [IO.singleton_class, CopyStream, { replaceable: true }], [IO.singleton_class, PathMethods],
       [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException, { condition: TimeoutException }],
@@ -99,7 +106,7 @@ module Reactor
       [IPSocket.singleton_class, NameResolution::IPSocketLookup], [IPSocket, NameResolution::IPSocketReverse],
       [TCPSocket, NameResolution::TCPSocketConnect], [TCPServer, NameResolution::TCPServerBind],
       [UDPSocket, NameResolution::UDPSocketAddress]
-    ].map { |owner, with, options = {}| [owner, with, { replaceable: NameResolution, **options }] }
+    ].map { |owner, with, options = {}| [owner, with, { replaceable: true, **options }] }
 
     virtual_time = [
       [Process.singleton_class, VirtualTime::ProcessClock], [Time.singleton_class, VirtualTime::TimeNow],

@@ -171,6 +171,24 @@ class TestDns < ReactorTest
     assert_equal %("elsewhere.test"\n["127.0.0.1"]\n#<SocketError: replaced>\n), child_says(code)
   end
 
+  # A method that is replaced is left alone, the others of its class are not; nor is one that a prepended module wraps. (To Ruby's
+  # own method a scheduler can give hosts only, no services.)
+  def test_a_method_that_a_program_has_changed_before_keeps_no_other_from_services
+    changes = {
+      "alias" => "class << Addrinfo; alias other udp; def udp(...) = other(...); end",
+      "prepend" => "Addrinfo.singleton_class.prepend(Module.new { def tcp(...) = super; def getaddrinfo(...) = super })"
+    }
+    changes.each do |name, change|
+      assert_equal "80\n80\n", child_says(<<~RUBY), name
+        require "socket"
+        #{change}
+        Reactor.run do
+          p Addrinfo.tcp("127.0.0.1", "http").ip_port, Addrinfo.getaddrinfo("localhost", "http", nil, :STREAM).first.ip_port
+        end
+      RUBY
+    end
+  end
+
   def test_virtual_time_does_not_advance_during_name_resolution
     out = child_says(<<~RUBY)
       require "reactor/testing"

@@ -163,6 +163,15 @@ class TestPatches < ReactorTest
     assert wrong.empty?, -> { "#{wrong.size} of #{cells.size} cells:\n#{wrong.join("\n")}\n" }
   end
 
+  # Its arguments are the program's: nothing is opened for it.
+  def test_a_copy_stream_that_was_replaced_before_is_called_instead
+    said = run_child(<<~RUBY)
+      def IO.copy_stream(*arguments) = p(arguments)
+      Reactor.run { IO.copy_stream("/no/source", "/no/target") }
+    RUBY
+    assert_equal %(["/no/source", "/no/target"]\n), said.out
+  end
+
   # Counts the conversions of an object.
   class Asked
     attr_reader :times

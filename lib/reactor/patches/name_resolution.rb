@@ -51,14 +51,6 @@ module Reactor
         # @param flags [Integer] of getnameinfo(3)
         # @return [Boolean] whether the flags request the name of a host
         def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
-
-        # @return [Boolean] whether another library has replaced one of these methods of Ruby's, for example resolv-replace
-        def replaced?(owner, names)
-          names.any? do |name|
-            file, = owner.instance_method(name).source_location if owner.method_defined?(name) || owner.private_method_defined?(name)
-            file && !file.start_with?("<internal:") && File.basename(file) != "socket.rb"
-          end
-        end
       end
 
       # Of Addrinfo's singleton class.
