@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -267,6 +267,41 @@ fn detaching_a_source_answers_its_waits() {
         let events = turn(&mut reactor, 1);
         assert_eq!((events[0].token, events[0].ready), (token(1), Ready::ERROR));
         assert!(!reactor.end(waiting), "its event has ended it");
+    });
+}
+
+#[test]
+fn closing_a_source_answers_its_waits_and_closes_the_socket() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = tcp();
+        let ours = Source::new(ours);
+        wait(&mut reactor, &ours, READ, 1);
+        ours.close(&mut reactor);
+        let events = turn(&mut reactor, 1);
+        assert_eq!((events[0].token, events[0].ready), (token(1), Ready::ERROR));
+        theirs.set_nonblocking(false).unwrap();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_reader_and_a_writer_share_a_source() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = tcp();
+        let ours = Source::new(ours);
+        let read = |mut stream: &TcpStream| stream.read(&mut [0; 8]);
+        for number in 0..10 {
+            let tried = ours.try_io(&mut reactor, READ, read);
+            assert_eq!(tried.unwrap_err().kind(), ErrorKind::WouldBlock);
+            wait(&mut reactor, &ours, READ, number);
+            let write = |mut stream: &TcpStream| stream.write(b"x");
+            let written = ours.try_io(&mut reactor, Interest::WRITABLE, write);
+            assert_eq!(written.unwrap(), 1);
+            theirs.write_all(b"hello").unwrap();
+            turn(&mut reactor, 1);
+            while ours.try_io(&mut reactor, READ, read).is_ok() {}
+        }
+        assert!(reactor.statistics().rearmed <= 1);
     });
 }
 
