@@ -28,6 +28,9 @@ module Reactor
       @pid = Process.pid
     end
 
+    # @return [Integer] permits in all, free or not
+    attr_reader :permits
+
     # @return [Integer] permits that are free
     def available = [@permits - @held.size - @kept.size, 0].max # for a moment, a turn is in both
 

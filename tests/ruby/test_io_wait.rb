@@ -11,6 +11,11 @@ class TestIOWait < ReactorTest
       b << "x"
       assert_equal IO::READABLE | IO::WRITABLE, scheduler.io_wait(a, IO::READABLE | IO::WRITABLE, nil)
       assert_equal IO::READABLE, scheduler.io_wait(a, IO::READABLE, nil)
+      assert_equal IO::READABLE, scheduler.io_wait(a, IO::READABLE), "as libraries call it"
+      { 1 => [a], 4 => [a, 1, nil, nil] }.each do |count, arguments|
+        error = assert_raises(ArgumentError) { scheduler.io_wait(*arguments) }
+        assert_equal "wrong number of arguments (given #{count}, expected 2..3)", error.message
+      end
     end
   end
 

@@ -37,7 +37,7 @@ class TestSemaphore < ReactorTest
     assert_nil catch(:tag) { semaphore.acquire { throw :tag } }
     semaphore.release
     assert_raises(ThreadError) { semaphore.release }
-    assert_equal [2, "#<Reactor::Semaphore 2 of 2 available>"], [semaphore.available, semaphore.inspect]
+    assert_equal [2, 2, "#<Reactor::Semaphore 2 of 2 available>"], [semaphore.available, semaphore.permits, semaphore.inspect]
   end
 
   def test_a_time_that_is_over

@@ -188,7 +188,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
 /// `Reactor::NativeScheduler`: methods that the VM calls, except transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
     class.define_method("fiber", method!(fibers::fiber, -1))?;
-    class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
+    class.define_method("io_wait", method!(io_wait::io_wait, -1))?;
     class.define_method("kernel_sleep", method!(block::kernel_sleep, -1))?;
     class.define_method("block", method!(block::block, -1))?;
     class.define_method("unblock", method!(block::unblock, 2))?;

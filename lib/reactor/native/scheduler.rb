@@ -79,7 +79,7 @@ module Reactor
   #   @return [Boolean] whether the exception will be raised
   #   @raise [TypeError] exception is not an exception object, or fiber is neither a Fiber nor responds to raise
   #
-  # @!method io_wait(io, events, timeout)
+  # @!method io_wait(io, events, timeout = nil)
   #   Waits until the IO is ready. Without a timeout, IO#timeout applies.
   #   @param io [IO]
   #   @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY

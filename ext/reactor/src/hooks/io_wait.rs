@@ -17,23 +17,26 @@ use crate::{
         error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_info::IoInfo,
         platform::SOCKETS_WAIT_FIRST,
-        receiver::Receiver,
+        receiver::{Receiver, wrong_number},
     },
     wait::{lookup::Lookup, readiness},
 };
 
-/// `io_wait(io, events, timeout)`
+/// `io_wait(io, events, timeout = nil)`: the VM gives the timeout, callers of their own often do not.
 ///
 /// Before Ruby 3.4, a socket method that gets false from this hook raises the error in errno, as if nothing had run
 /// since its own EAGAIN.
 pub fn io_wait(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
-    io: Value,
-    events: Value,
-    timeout: Value,
+    arguments: &[Value],
 ) -> Result<Value, Error> {
-    let ready = ready_events(ruby, this, [io, events, timeout])?;
+    let arguments = match *arguments {
+        [io, events] => [io, events, ruby.qnil().as_value()],
+        [io, events, timeout] => [io, events, timeout],
+        _ => return Err(wrong_number(ruby, arguments.len(), "2..3")),
+    };
+    let ready = ready_events(ruby, this, arguments)?;
     if !ready.to_bool() {
         set_errno_to_would_block();
     }
