@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     sync::{Arc, PoisonError, atomic::Ordering},
+    task::Waker,
     time::Duration,
 };
 
@@ -88,6 +89,25 @@ impl Handle {
         Ok(())
     }
 
+    /// A waker that [notifies](Handle::notify) `token`, for the futures that a caller polls. An error of the system call is
+    /// dropped: the token is reported by the next turn.
+    ///
+    /// ```
+    /// use reactor::{Events, Reactor, Token};
+    ///
+    /// let mut reactor = Reactor::open(None)?;
+    /// let waker = reactor.handle().waker(Token::new(3, 0));
+    /// waker.wake_by_ref();
+    /// let mut events = Events::new();
+    /// reactor.turn(&mut events, None)?;
+    /// assert_eq!(events[0].token, Token::new(3, 0));
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn waker(&self, token: Token) -> Waker {
+        let handle = self.clone();
+        Waker::from(Arc::new(Notification { handle, token }))
+    }
+
     /// Ends the reactor's current sleep, or its next one, without an event.
     ///
     /// On Unix this is async-signal-safe (signal-safety(7)): no locks, no allocation.
@@ -168,6 +188,18 @@ impl Handle {
         // A poisoned lock is harmless: pushing to the list cannot be interrupted halfway.
         let inbox = self.shared.inbox.lock();
         inbox.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What [`Handle::waker`] makes a waker of.
+struct Notification {
+    handle: Handle,
+    token: Token,
+}
+
+impl std::task::Wake for Notification {
+    fn wake(self: Arc<Self>) {
+        _ = self.handle.notify(self.token);
     }
 }
 

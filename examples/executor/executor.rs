@@ -8,13 +8,12 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     pin::Pin,
     rc::Rc,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use reactor::{
-    AsDescriptor, Deadline, Events, Handle, Interest, Reactor, Source, TimerId, Token, Wait, WaitId,
+    AsDescriptor, Deadline, Events, Interest, Reactor, Source, TimerId, Token, Wait, WaitId,
 };
 
 type Task = Pin<Box<dyn Future<Output = io::Result<()>>>>;
@@ -40,15 +39,6 @@ impl Core {
     }
 }
 
-/// A task's waker.
-struct Call(Token, Handle);
-
-impl Wake for Call {
-    fn wake(self: Arc<Self>) {
-        self.1.notify(self.0).expect("the kernel wakes the reactor");
-    }
-}
-
 impl Executor {
     pub fn new() -> io::Result<Self> {
         Ok(Self(Rc::new(Core {
@@ -63,7 +53,7 @@ impl Executor {
     pub fn spawn(&self, future: impl Future<Output = io::Result<()>> + 'static) {
         let token = self.0.next_token();
         self.0.tasks.borrow_mut().insert(token, Box::pin(future));
-        Arc::new(Call(token, self.0.reactor.borrow().handle())).wake();
+        self.0.reactor.borrow().handle().waker(token).wake();
     }
 
     /// Turns until no task is left or a task has failed.
@@ -80,7 +70,7 @@ impl Executor {
                 // Removed while it runs, because it may spawn tasks.
                 let task = self.0.tasks.borrow_mut().remove(&event.token);
                 let Some(mut task) = task else { continue };
-                let waker = Waker::from(Arc::new(Call(event.token, handle.clone())));
+                let waker = handle.waker(event.token);
                 match task.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(result) => result?,
                     Poll::Pending => _ = self.0.tasks.borrow_mut().insert(event.token, task),
