@@ -50,7 +50,7 @@ module Reactor
     # the client does not send a request into a closing connection.
     GRACE = 1
     # Keywords of {#run}.
-    RUNS = %i[host port workers stop_timeout backend].freeze
+    RUNS = %i[host port workers stop_timeout backend reuse_port].freeze
     # Where errors go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
     module Stderr
       def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
@@ -117,13 +117,16 @@ module Reactor
     #   replace all workers, one after another, while the listeners stay open.
     # @param stop_timeout [Numeric] seconds after the signal in which responses may be completed
     # @param backend see {Lifecycle#initialize}
+    # @param reuse_port [Boolean] whether each worker gets a listener of its own, among which the kernel distributes connections
+    #   (SO_REUSEPORT); otherwise the workers share one, and a worker that computes accepts nothing
     # @yieldparam service [Service] once it is listening and handles signals
     # @return [nil]
     # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message
     # @raise [SystemCallError] the address is in use, or does not belong to this machine
     # @raise [RuntimeError] this thread has a scheduler already
-    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, &begun)
-      Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger).run(&begun)
+    # @raise [NotImplementedError] workers without fork(2), or reuse_port without SO_REUSEPORT
+    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, &begun)
+      Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, reuse_port, @logger).run(&begun)
     end
 
     # Opens the files of the loggers again, after they have been renamed.

@@ -43,7 +43,8 @@ module Reactor
   #
   # When the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
-    # The most connections accepted in one turn.
+    # The most connections accepted in one turn. The first turn accepts one, and each turn one more than the turn before while there
+    # are more, so that processes which share a listener share a burst.
     ACCEPTS_PER_TURN = 64
 
     # Seconds for which nothing is accepted after an error that would probably recur at once.
@@ -111,7 +112,7 @@ module Reactor
       @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
       @on_open, @on_close = on_open, on_close
       @answer = block
-      @connections = 0
+      @connections, @accepts = 0, 1
       @busy = {}.compare_by_identity # socket => the fiber that serves it
       @lingering = {}.compare_by_identity # fibers of @busy that wait for their next request
       # One Proc for all connections. (Method#to_proc would leave a C frame on every fiber's stack.)
@@ -203,9 +204,9 @@ module Reactor
       @accepting = @scheduler.on_ready(@listener, pause ? IO::PRIORITY : IO::READABLE, timeout: pause, &@accept)
     end
 
-    # Accepts waiting connections, up to the limit for one turn.
     def accept(listener)
-      ACCEPTS_PER_TURN.times { break if @stopping || full? || !accept_one(listener) }
+      accepted_all = @accepts.times { break if @stopping || full? || !accept_one(listener) }
+      @accepts = accepted_all ? [@accepts + 1, ACCEPTS_PER_TURN].min : 1
       accept_more
     rescue StandardError => error
       accept_more(PAUSE)

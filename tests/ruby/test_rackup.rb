@@ -53,6 +53,36 @@ class TestRackup < ReactorTest
     assert_match(/worker \d+ ended \(pid \d+ SIGKILL/, words)
   end
 
+  # With a listener for each worker, half of the connections wait for the one that computes.
+  def test_a_worker_that_computes_holds_back_no_new_connection
+    Dir.mktmpdir do |gate|
+      config = "run ->(env) { env['PATH_INFO'] == '/busy' && Fiber.blocking { File.write('#{gate}/begun', ''); nil until File.exist?('#{gate}/go') }
+                              [200, {}, [Process.pid.to_s]] }"
+      status, = rackup("Workers=2", config: config) do |port, _|
+        busy = Thread.new { get(port, "/busy") }
+        assert eventually { File.exist?("#{gate}/begun") }
+        others = Array.new(40) { Timeout.timeout(TEST_TIMEOUT) { get(port) } }.uniq
+        File.write("#{gate}/go", "")
+        assert_equal 1, others.size
+        refute_includes others, busy.value
+      ensure
+        File.write("#{gate}/go", "")
+      end
+      assert_equal 0, status
+    end
+  end
+
+  def test_workers_share_a_listener_unless_they_are_told_otherwise
+    skip "no /proc/net/tcp" unless File.exist?("/proc/net/tcp")
+    { [] => 1, ["ReusePort=false"] => 1, ["ReusePort=true"] => 3 }.each do |options, listeners|
+      ended = rackup("Workers=3", *options) do |port, _|
+        assert_equal listeners, File.foreach("/proc/net/tcp").count { |line| line.match?(/\A\s*\d+: 0100007F:#{format('%04X', port)} \h+:0000 0A /) }
+        assert_match(/\A\d+\z/, get(port))
+      end
+      assert_equal [0, ""], ended
+    end
+  end
+
   def test_no_request_is_lost_when_workers_are_replaced_and_when_the_service_ends
     status, words = rackup("Workers=2") do |port, pid|
       before = Array.new(20) { get(port) }.uniq
@@ -228,7 +258,7 @@ class TestRackup < ReactorTest
   def test_an_address_in_use_is_an_error_and_so_are_wrong_options
     taken = track(TCPServer.new("127.0.0.1", 0))
     { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["Workers=1.5"] => "must be an integer or auto", ["workers=4"] => "did you mean Workers?",
-      ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive" }.each do |options, word|
+      ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive", ["ReusePort=1"] => "must be true or false" }.each do |options, word|
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', **ARGV.to_h { |o| o.split('=').then { |k, v| [k.to_sym, v] } })",
                         *options, gems: true)
       refute_predicate child.status, :success?

@@ -11,7 +11,7 @@ module Rackup
       # The options that `-O NAME=VALUE` may set besides {valid_options}: all limits.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       # The other options, and those of rackup and Rails that begin with a capital.
-      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
+      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :ReusePort, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
       private_constant :LIMITS, :NAMES
 
       class << self
@@ -20,14 +20,15 @@ module Rackup
         # @param options rackup's options and {valid_options}
         # @yieldparam service [::Reactor::Rack::Service]
         # @return [nil]
-        # @raise [ArgumentError] an option is unknown, or its value is not a number
+        # @raise [ArgumentError] an option is unknown, or its value is not valid
         def run(app, **options)
           options.each_key { |option| check(option) }
           limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
           workers = workers(options[:Workers])
           ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
-            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10
+            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10,
+            reuse_port: boolean(options, :ReusePort)
           ) do |service|
             options[:quiet] || warn("reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it")
             yield service if block_given?
@@ -38,6 +39,7 @@ module Rackup
         def valid_options
           { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
             "Workers=N" => "Processes that serve; auto: one per processor (default: 0, this one)",
+            "ReusePort=true" => "A listener for each worker, among which the kernel distributes connections (default: false, one for all)",
             "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
             "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
             "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
@@ -67,6 +69,11 @@ module Rackup
         def number(options, name)
           text = options[name] or return
           Integer(text, exception: false) || Float(text, exception: false) || raise(ArgumentError, "#{name} must be a number, not #{text.inspect}")
+        end
+
+        def boolean(options, name)
+          text = options.fetch(name, "false").to_s
+          %w[true false].include?(text) ? text == "true" : raise(ArgumentError, "#{name} must be true or false, not #{text.inspect}")
         end
 
         def tls(certificate, key)

@@ -4,9 +4,9 @@ require "socket"
 
 module Reactor
   class Rack
-    # The listening sockets of a service: one for each address of the host. Each worker has a set of its own, among which the
-    # kernel distributes connections (SO_REUSEPORT; where that is missing, workers share one set). The sockets stay open in the
-    # parent, so no connection is lost when a worker is replaced.
+    # The listening sockets of a service: one for each address of the host. Workers share them, so any worker that has time accepts
+    # a connection. With SO_REUSEPORT, each worker has a set of its own instead, among which the kernel distributes connections. The
+    # sockets stay open in the parent, so no connection is lost when a worker is replaced.
     #
     # @api private
     class Listeners
@@ -14,7 +14,7 @@ module Reactor
       ATTEMPTS = 10 # attempts to find a port that is free on all addresses
       private_constant :UNIX, :ATTEMPTS
 
-      # @param places [Integer] number of sets: one per worker, or 1
+      # @param places [Integer] number of sets: one per worker, or 1, which workers share
       # @raise [SystemCallError, SocketError]
       def initialize(host, port, places)
         @path = host.delete_prefix(UNIX) if host.start_with?(UNIX)
@@ -75,7 +75,7 @@ module Reactor
       def tcp(port)
         addresses = Addrinfo.getaddrinfo(@host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
         @has_ipv4 = addresses.any?(&:ipv4?)
-        shares = @places > 1 && Socket.const_defined?(:SO_REUSEPORT)
+        shares = @places > 1
         bind(addresses, port, false).each(&:close) if shares # raises if another process uses the port, instead of sharing it
         first = bind(addresses, port, shares)
         rest = shares ? Array.new(@places - 1) { bind(addresses, first.first.local_address.ip_port, true) } : []

@@ -19,15 +19,17 @@ module Reactor
       private_constant :Ended, :START, :PAUSE, :FAILED_STARTS, :MARGIN
 
       # @api private
-      def initialize(rack, host, port, workers, stop_timeout, backend, logger)
+      def initialize(rack, host, port, workers, stop_timeout, backend, reuse_port, logger)
         raise ArgumentError, "workers must be 0 or more" if workers.negative?
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
+
+        raise NotImplementedError, "reuse_port needs SO_REUSEPORT, which this platform lacks" if reuse_port && !Socket.const_defined?(:SO_REUSEPORT)
 
         @rack = rack
         @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
         @backend = Internal.choose(backend) # raises before anything listens or is forked
         @logger = logger
-        @listeners = Listeners.new(host, port, [workers, 1].max)
+        @listeners = Listeners.new(host, port, reuse_port ? [workers, 1].max : 1)
         @workers = workers
         @events = Thread::Queue.new # signals, and exits of workers
       end
