@@ -4,6 +4,7 @@ require "reactor"
 require "socket"
 require_relative "rack/admission"
 require_relative "rack/statuses"
+require_relative "rack/writing"
 require_relative "rack/connection"
 require_relative "rack/input"
 require_relative "rack/response"
@@ -34,7 +35,8 @@ module Reactor
     # - `header_timeout`: time from the first byte of a request to the end of its headers (else 408)
     # - `body_size`: size of a request body (else 413)
     # - `body_timeout`: time from the first read of a body to its end (else 408)
-    # - `write_timeout`: time for which a client may read nothing of a response, or send nothing of a body
+    # - `write_timeout`: time for which a client may send nothing of a body (else 408), and of which it may let two pass in a row
+    #   without taking anything of a response
     # - `requests`: requests per connection
     # - `connections`: simultaneous connections; more wait in the listener's queue
     # - `idle_timeout`: time for which a connection may have no request

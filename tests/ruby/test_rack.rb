@@ -205,6 +205,36 @@ class TestRack < ReactorTest
     end
   end
 
+  def test_a_client_that_does_not_read_a_file_is_given_up
+    file = track(Tempfile.new)
+    file.truncate(50_000_000)
+    ended = Queue.new
+    body = Class.new { define_method(:to_path) { file.path } && define_method(:each) { |&block| block.call(File.binread(file.path)) } }.new
+    app = ->(env) { env["rack.response_finished"] << ->(*, error) { ended << error.class }; [200, { "content-length" => "50000000" }, body] }
+    words = serve(app, write_timeout: 0.05, lint: false) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write(get)
+      assert_equal IO::TimeoutError, ended.pop
+      socket.close
+    end
+    assert_equal "", words
+  end
+
+  # The socket is writable only when three quarters of its buffer are free: at this pace, after four times the limit.
+  def test_a_client_that_reads_slowly_but_steadily_is_served
+    skip "the length of the queue is known on Linux only" unless RUBY_PLATFORM.include?("linux")
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "s")
+      serve(->(_) { [200, {}, Array.new(20) { "x" * 65_536 }] }, listener: track(UNIXServer.new(path)), write_timeout: 0.2) do
+        socket = UNIXSocket.new(path)
+        socket.write(get("/", "Connection: close\r\n"))
+        slowly = Array.new(100) { sleep(0.01) && socket.readpartial(2048).bytesize }.sum
+        assert_operator slowly + socket.read.bytesize, :>, 20 * 65_536
+        socket.close
+      end
+    end
+  end
+
   def test_a_connection_has_so_many_requests
     serve(ECHO, requests: 3) do |port|
       answers = raw(port, get * 5)

@@ -55,12 +55,10 @@ module Reactor
         refuse(error.status)
       end
 
-      def write(bytes)
-        @io.write(bytes)
-      rescue *Server::CLIENT_GONE, IO::TimeoutError
-        @lost = true
-        raise
-      end
+      def write(bytes) = to_client { |writing| writing.write(bytes) }
+
+      # @return [Integer] bytes of the file that have been written
+      def copy(file, length) = to_client { |writing| writing.copy(file, length) }
 
       # @return [Boolean] whether another request may follow
       def may_continue? = @left.positive? && !@server.stopping?
@@ -159,6 +157,13 @@ module Reactor
       end
 
       private
+
+      def to_client
+        yield Writing.new(@io)
+      rescue *Server::CLIENT_GONE, IO::TimeoutError
+        @lost = true
+        raise
+      end
 
       # Reads a request whose first bytes have arrived.
       #

@@ -196,7 +196,7 @@ module Reactor
         File.open(path, "rb") do |file|
           @length ||= file.size
           put(framed(head))
-          @bytes = IO.copy_stream(file, @connection.io, @length)
+          @bytes = @connection.copy(file, @length)
         end
         raise ArgumentError, "the file is shorter than its content-length" if @bytes < @length
 
