@@ -612,7 +612,7 @@ class TestRack < ReactorTest
     end
     context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
     [nil, context].each do |tls|
-      serve(app, tls: tls, lint: tls.nil?) do |port| # an SSLSocket has no close_read, which Rack::Lint asks of a stream
+      serve(app, tls: tls) do |port|
         %w[/close /call].each do |path|
           socket = TCPSocket.new("127.0.0.1", port)
           client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect) : socket
@@ -624,6 +624,47 @@ class TestRack < ReactorTest
           socket.close
         end
       end
+    end
+  end
+
+  def test_either_half_of_a_stream_can_be_closed
+    app = lambda do |_|
+      [200, {}, lambda { |stream|
+        stream << "half" << 1
+        stream.close_write
+        said = stream.read(3)
+        stream.close_read
+        @heard << said
+      }]
+    end
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    [nil, context].each do |tls|
+      @heard = Queue.new
+      words = serve(app, tls: tls) do |port|
+        socket = TCPSocket.new("127.0.0.1", port)
+        client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect) : socket
+        client.write(get)
+        assert_match(/\r\n\r\nhalf1\z/, client.read)
+        client.write("and")
+        assert_equal "and", @heard.pop
+        socket.close
+      end
+      assert_equal "", words
+    end
+  end
+
+  def test_a_stream_gives_up_a_client_that_does_not_read
+    ended = Queue.new
+    body = lambda do |stream|
+      loop { stream.write("x" * 65_536) }
+    rescue IO::TimeoutError => error
+      ended << error.class
+    end
+    serve(->(_) { [200, {}, body] }, write_timeout: 0.05) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write(get)
+      assert_equal IO::TimeoutError, ended.pop
+      socket.close
     end
   end
 

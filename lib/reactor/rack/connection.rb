@@ -72,7 +72,7 @@ module Reactor
       # Lends the connection to a streaming body, which may close what it is given. The connection stays open, because the kernel
       # would reset one that is closed before its client's bytes have been read, and the client would lose the end of the stream.
       #
-      # @param protocol [Boolean] whether the stream is for another protocol: then it is as {#hijack} returns it
+      # @param protocol [Boolean] whether the stream is for another protocol: then it has no time limit, and gives the bytes read ahead
       # @yieldparam stream [IO, OpenSSL::SSL::SSLSocket]
       def lend(protocol:)
         if IO === @io
@@ -83,7 +83,7 @@ module Reactor
           stream.sync_close = false
         end
         give_back(stream) if protocol
-        yield stream
+        yield stream.extend(Stream)
       ensure
         stream.close if IO === stream
       end
