@@ -757,6 +757,41 @@ class TestRack < ReactorTest
     end
   end
 
+  # Chunks that have arrived together are read at once, unless one of them is out of the ordinary.
+  def test_many_chunks
+    chunks = ["1\r\na\r\n", "00A\r\n#{'b' * 10}\r\n", "2;x=y\r\ncc\r\n", "000000001\r\nd\r\n", "2\r\n\r\n\r\n", "1f40\r\n#{'e' * 8000}\r\n"]
+    data = ["a", "b" * 10, "cc", "d", "\r\n", "e" * 8000]
+    read = nil
+    app = lambda do |env|
+      input = env["rack.input"]
+      body = +""
+      read == :gets ? input.each { |line| body << line } : (while (part = input.read(*read)) && !part.empty? do body << part end)
+      [200, { "content-length" => body.bytesize.to_s }, [body]]
+    end
+    random = Random.new(57)
+    serve(app) do |port|
+      post = "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+      [nil, 1, 7, 4096, 65_536, :gets].each do |way|
+        read = way
+        order = Array.new(way == 1 ? 6 : 40) { random.rand(chunks.size) }
+        wire = "#{post}#{order.map { |at| chunks[at] }.join}0\r\n\r\n"
+        at = random.rand(1...wire.bytesize)
+        assert_equal order.map { |index| data[index] }.join, raw(port, wire[...at], wire[at..])[/\r\n\r\n(.*)/m, 1], [way, order, at]
+      end
+      read = nil
+      ["1\r\nab\r\n", "0x1\r\na\r\n", "1_0\r\na\r\n", "+1\r\na\r\n", " 1\r\na\r\n", "\r\na\r\n", "1\na\r\n", "1\r\na\n\nX\r\n", "1\rX#{'a'}\r\n", "123456789\r\na\r\n"].each do |bad|
+        assert_match(%r{\AHTTP/1.1 400}, raw(port, post + "1\r\nx\r\n" * 9 + bad, ends: true), bad.inspect)
+      end
+    end
+    serve(app, body_size: 100, header_size: 200) do |port|
+      post = "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+      { 50 => 200, 65 => 413 }.each do |count, status| # five bytes around each
+        assert_match(%r{\AHTTP/1.1 #{status}}, raw(port, "#{post}#{"1\r\nx\r\n" * count}0\r\n\r\n"))
+        assert_match(%r{\AHTTP/1.1 #{status}}, raw(port, "#{post}#{"01\r\nx\r\n" * (count - 10)}0\r\n\r\n"))
+      end
+    end
+  end
+
   def test_the_access_log
     log = StringIO.new
     logger = Logger.new(log, formatter: ->(*, line) { "#{line}\n" })

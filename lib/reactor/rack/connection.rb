@@ -11,7 +11,10 @@ module Reactor
       # Seconds for which a client may keep sending while its connection is being closed. (Closing at once would reset the
       # connection, and the client might lose the response.)
       FAREWELL = 1
-      private_constant :FAREWELL
+      # The values of hexadecimal digits, and the most digits of a chunk's size.
+      HEXADECIMAL = Array.new(256) { |byte| byte.chr.match?(/\h/n) ? byte.chr.hex : nil }.freeze
+      DIGITS = 8
+      private_constant :FAREWELL, :HEXADECIMAL, :DIGITS
 
       # @return [Limits]
       attr_reader :limits
@@ -143,6 +146,29 @@ module Reactor
         take(most)
       end
 
+      # Takes chunks that have arrived whole, as many as fit, up to one that has an extension or is malformed.
+      #
+      # @param most [Integer] maximum number of bytes
+      # @return [Array(String, Integer)] their bytes, and the number of bytes around these
+      def whole_chunks(most)
+        bytes = String.new
+        ended = 0 # where the last of them ends
+        while true
+          at, size = ended, 0
+          while at - ended < DIGITS && (digit = HEXADECIMAL[@buffer.getbyte(at) || 0])
+            size = (size << 4) | digit
+            at += 1
+          end
+          ends = at + 2 + size
+          break unless size.positive? && bytes.bytesize + size <= most && line_end?(at) && line_end?(ends)
+
+          bytes << @buffer.byteslice(at + 2, size)
+          ended = ends + 2
+        end
+        take(ended) if ended.positive?
+        [bytes, ended - bytes.bytesize]
+      end
+
       # @return [String] a line of a chunked body, without its line end
       def body_line(most = READ)
         until (at = @buffer.index("\r\n"))
@@ -157,6 +183,8 @@ module Reactor
       end
 
       private
+
+      def line_end?(at) = @buffer.getbyte(at) == 13 && @buffer.getbyte(at + 1) == 10
 
       def to_client
         yield Writing.new(@io)

@@ -19,7 +19,8 @@ module Reactor
         @chunked = length.nil?
         @left = length || 0 # unread bytes of the body, or of the current chunk
         @received = 0 # size of all chunks so far
-        @overhead = 0 # size of all chunk extensions so far
+        @extensions = 0 # size of all chunk extensions so far
+        @framing = 0 # number of all bytes around chunks so far
         @expects = expects
         @ended = length&.zero?
         @lines = nil # bytes that #gets has read ahead, starting at @at
@@ -113,10 +114,17 @@ module Reactor
       end
 
       def next_bytes(most)
-        next_chunk if @chunked && @left.zero? && !@ended
         return if @ended
 
         continue
+        if @chunked && @left.zero?
+          bytes, framing = @connection.whole_chunks(most)
+          count(bytes.bytesize, framing)
+          return bytes unless bytes.empty?
+
+          next_chunk
+          return if @ended
+        end
         bytes = @connection.body_bytes([most, @left].min)
         @left -= bytes.bytesize
         end_part if @left.zero?
@@ -144,18 +152,24 @@ module Reactor
       end
 
       def next_chunk
-        continue
-        digits, extension = @connection.body_line.match(/\A0*(\h{1,8})[ \t]*(;.*)?\z/)&.captures
+        line = @connection.body_line
+        digits, extension = line.match(/\A0*(\h{1,8})[ \t]*(;.*)?\z/)&.captures
         raise Refused, 400 unless digits
 
-        @overhead += extension.bytesize if extension
-        raise Refused, 413 if @overhead > @connection.limits.header_size
+        @extensions += extension.bytesize if extension
+        raise Refused, 413 if @extensions > @connection.limits.header_size
 
         @left = digits.hex
-        @received += @left
-        raise Refused, 413 if @received > @connection.limits.body_size
-
+        count(@left, line.bytesize + 4)
         skip_trailers if @left.zero?
+      end
+
+      # Counts bytes of chunks, and those around them: chunks of one byte have five.
+      def count(bytes, framing)
+        @received += bytes
+        @framing += framing
+        limits = @connection.limits
+        raise Refused, 413 if @received > limits.body_size || @framing > limits.body_size + limits.header_size
       end
 
       def skip_trailers
