@@ -39,7 +39,8 @@ module Reactor
     # - `write_timeout`: time for which a client may send nothing of a body (else 408), and of which it may let two pass in a row
     #   without taking anything of a response
     # - `requests`: requests per connection
-    # - `connections`: simultaneous connections; more wait in the listener's queue
+    # - `connections`: simultaneous connections; for one more, that which has been idle for longest is closed, or else it waits in the
+    #   listener's queue
     # - `idle_timeout`: time for which a connection may have no request
     DEFAULTS = {
       header_size: 32_768, header_timeout: 10, body_size: 64 << 20, body_timeout: 300, write_timeout: 30, requests: 10_000, connections: 10_000,
@@ -107,7 +108,7 @@ module Reactor
       listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit this option
       server = nil # set before the first connection opens
       open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
-      server = Server.new(listener, limit: most_connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
+      server = Server.new(listener, limit: most_connections, evict: true, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
                                     handshake_timeout: @tls && @limits.header_timeout, &:answer)
       server.start
     end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "timeout"
+require_relative "server/resting"
 
 module Reactor
   # Serves a listening socket. A connection occupies a fiber from the first byte of a request to the end of the response. The
@@ -72,6 +73,7 @@ module Reactor
     # @param listener [TCPServer, UNIXServer, Socket] is already listening
     # @param scheduler [Lifecycle] by default the current thread's
     # @param limit [Integer, nil] maximum number of connections; more wait in the listener's queue
+    # @param evict [Boolean] whether to close the connection that has been idle for longest, instead, if there is one
     # @param idle_timeout [Numeric, nil] seconds after which an idle connection is closed
     # @param grace [Numeric] seconds for which {#stop} keeps idle connections open: a request that arrives in that time is served
     # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: not at all
@@ -88,8 +90,8 @@ module Reactor
     # @raise [ArgumentError] no block; no scheduler of this library; a limit below 1; a negative duration
     # @raise [TypeError] listener is not a listening socket; limit is not an Integer; idle_timeout, linger or handshake_timeout is
     #   not a duration; a callback does not respond to call
-    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil, handshake_timeout: 10,
-                   speaks: nil, on_open: nil, on_close: nil, &block)
+    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, evict: false, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil,
+                   handshake_timeout: 10, speaks: nil, on_open: nil, on_close: nil, &block)
       raise ArgumentError, "no block given" unless block
       raise TypeError, "listener must be a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library: call this in the block of Reactor.run" unless scheduler.is_a?(Schedulers::Member)
@@ -104,6 +106,7 @@ module Reactor
       @scheduler = scheduler
       @thread = Thread.current
       @limit = limit && Checks.count(:limit, limit)
+      @evict = evict
       @idle_timeout = Checks.seconds(:idle_timeout, idle_timeout)
       @linger = Checks.seconds(:linger, linger)
       @grace = Checks.seconds(:grace, grace)
@@ -114,6 +117,7 @@ module Reactor
       @answer = block
       @connections, @accepts = 0, 1
       @busy = {}.compare_by_identity # socket => the fiber that serves it
+      @resting = Resting.new(scheduler, method(:drop))
       @lingering = {}.compare_by_identity # fibers of @busy that wait for their next request
       # One Proc for all connections. (Method#to_proc would leave a C frame on every fiber's stack.)
       @accept = ->(_events, socket) { accept(socket) }
@@ -173,7 +177,7 @@ module Reactor
     def abandon
       @stopping = true
       @listener.close
-      close_resting(&:to_io)
+      @resting.close_all
     end
 
     # Called when there was no memory for the fiber of a watcher.
@@ -194,7 +198,7 @@ module Reactor
 
     private
 
-    def full? = !@limit.nil? && @connections >= @limit
+    def full? = !@limit.nil? && @connections >= @limit && !(@evict && @resting.longest_idle)
 
     # @param pause [Numeric, nil] seconds to wait before accepting; nil: accept when a connection arrives. (A pause waits for
     #   priority events, because a listener never has any.)
@@ -219,6 +223,7 @@ module Reactor
       return false if socket == :wait_readable
 
       @connections += 1
+      @resting.close_longest_idle if @limit && @connections > @limit && !@stopping
       @on_open ? Fiber.schedule { begin_connection(socket) } : begin_connection(socket)
       true
     rescue *ABORTED
@@ -232,7 +237,7 @@ module Reactor
     def begin_connection(socket)
       @busy[socket] = Fiber.current if @on_open
       notify(@on_open, socket)
-      watched = @scheduler.on_ready(socket, @first_events, timeout: @idle_timeout, &@first_bytes) unless socket.closed? || @listener.closed?
+      watched = @resting.watch(socket, @first_events, @idle_timeout, @first_bytes) unless socket.closed? || @listener.closed?
     ensure
       @busy.delete(socket)
       drop(socket) unless watched
@@ -242,13 +247,13 @@ module Reactor
       @stopping = true
       @accepting&.cancel
       unless accept_queue
-        close_idle # frees descriptors
+        @resting.close_idle # frees descriptors
         sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
       end
       @listener.close
       wait_for_last_requests(deadline)
-      close_idle
-      @connections = @busy.size + resting.size # the program may have closed some connections itself
+      @resting.close_idle
+      @connections = @busy.size + @resting.size # the program may have closed some connections itself
       @ended.close if ended?
     end
 
@@ -268,9 +273,6 @@ module Reactor
 
     def ended? = @stopping && @listener.closed? && !@connections.positive?
 
-    # Closes idle connections that have not sent a request.
-    def close_idle = close_resting { |connection| connection unless request?(connection) }
-
     # Accepts the connections in the listener's queue, because closing it would reset them.
     #
     # @return [Boolean] false if descriptors or memory are exhausted
@@ -287,23 +289,17 @@ module Reactor
     # yet accepted.
     def cut
       @listener.close
-      @cut += close_resting(&:to_io) + @busy.size - @lingering.size
+      @cut += @resting.close_all + @busy.size - @lingering.size
       @busy.to_a.each do |socket, fiber|
         Scope.end_fiber(@scheduler, fiber, :stopped) unless fiber.equal?(Fiber.current)
         socket.close
       end
     end
 
-    # @return [Boolean] whether bytes have arrived
-    def request?(connection)
-      Watching.read_ahead?(connection, IO::READABLE) || !Fiber.blocking { connection.to_io.wait_readable(0) }.nil?
-    rescue SystemCallError, IOError
-      false
-    end
-
     def serve(socket, handshake)
       VM.replace_storage(@storage) # the fiber that re-armed the accept watcher may have had another storage
       connection = socket
+      @resting.delete(socket.to_io)
       @busy[socket.to_io] = Fiber.current
       if handshake
         connection = @handshake_timeout ? Timeout.timeout(@handshake_timeout, HandshakeTimeout) { handshake.call(socket) } : handshake.call(socket)
@@ -322,7 +318,10 @@ module Reactor
     def finish(connection, kept, rests)
       return gone if kept == :detached
 
-      rests ? @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes) : drop(connection)
+      return drop(connection) unless rests
+
+      @resting.watch(connection, IO::READABLE, @idle_timeout, @bytes)
+      accept_more if @evict
     end
 
     def client_gone?(error, socket)
@@ -342,7 +341,7 @@ module Reactor
         return kept if kept == :detached
 
         VM.replace_storage(@storage) if @storage || fiber.storage
-        next if @stopping ? request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
+        next if @stopping ? @resting.request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
         return !at_end?(io) if @stopping || @linger.zero?
 
         @lingering[fiber] = true
@@ -363,6 +362,7 @@ module Reactor
     end
 
     def drop(connection)
+      @resting.delete(connection.to_io)
       connection.close
     rescue SystemCallError, IOError
       nil
@@ -382,19 +382,6 @@ module Reactor
       @connections -= 1
       @ended.close if ended?
       accept_more
-    end
-
-    def resting = @scheduler.watchers.select { |watcher| watcher.runs?(@first_bytes) || watcher.runs?(@bytes) }
-
-    # @yieldparam connection
-    # @yieldreturn [#close, nil] what to close; nil: keep the connection open
-    # @return [Integer] connections that were closed
-    def close_resting
-      resting.count do |watcher|
-        connection = watcher.io
-        closed = yield(connection) if connection
-        drop(closed) || true if closed && watcher.cancel
-      end
     end
   end
 end

@@ -243,17 +243,17 @@ class TestRack < ReactorTest
     end
   end
 
-  def test_connections_beyond_the_limit_wait
-    serve(ECHO, connections: 1) do |port|
-      first = TCPSocket.new("127.0.0.1", port)
-      first.write(get)
-      answer(first)
-      second = TCPSocket.new("127.0.0.1", port)
-      second.write(get)
-      assert_nil second.wait_readable(0.05)
-      first.close
+  def test_connections_beyond_the_limit_wait_for_one_that_is_idle
+    go = Queue.new
+    serve(->(_) { go.pop; ok }, connections: 1) do |port|
+      first, second = Array.new(2) { TCPSocket.new("127.0.0.1", port).tap { |socket| socket.write(get) } }
+      go << true
+      assert_includes answer(first).first, "200 OK"
+      assert eventually { go.num_waiting == 1 } # once it no longer lingers
+      assert_equal "", first.read
+      go << true
       assert_includes answer(second).first, "200 OK"
-      second.close
+      [first, second].each(&:close)
     end
   end
 

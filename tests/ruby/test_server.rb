@@ -55,6 +55,34 @@ class TestServer < ReactorTest
     end
   end
 
+  def test_the_longest_idle_connection_makes_room
+    run_scheduler do |scheduler|
+      go = Queue.new
+      answer = lambda do |socket|
+        line = socket.gets
+        socket.write(line.upcase) if line
+        line == "wait\n" ? go.pop : line
+      end
+      serving(scheduler, answer, linger: 0, limit: 3, evict: true) do |server, connect|
+        clients = Array.new(3) { connect.call.tap { |client| asked(client, "one") } }
+        asked(clients[0], "two") # so the second is idle for longest
+        clients << connect.call
+        assert_nil clients[1].gets
+        assert_equal "THREE\n", asked(clients[3], "three")
+        assert_equal 3, server.connections
+        [0, 2, 3].each { |at| assert_equal "WAIT\n", asked(clients[at], "wait") }
+        clients << connect.call
+        clients[4].puts("four")
+        assert eventually { go.num_waiting == 3 }
+        assert_equal [3, nil], [server.connections, clients[4].wait_readable(0)], "none is idle"
+        go << true
+        assert_equal "FOUR\n", clients[4].gets
+        assert_nil clients[0].gets
+        2.times { go << true }
+      end
+    end
+  end
+
   def fibers_of_three_requests(scheduler, linger)
     fibers = []
     answer = ->(socket) { fibers << Fiber.current; UPCASE.call(socket) }

@@ -83,10 +83,6 @@ module Reactor
     # @api private
     def source_location = FiberName.place_of(@block)
 
-    # @return [Boolean] whether its block is this same Proc object
-    # @api private
-    def runs?(block) = @block.equal?(block)
-
     # @return [Boolean] whether it watches a connection of a {Server}, which has to know of its end
     # @api private
     def of_server? = @scheduler.serves?(@block)
