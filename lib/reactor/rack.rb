@@ -173,8 +173,15 @@ module Reactor
 
     # Logs a request that was refused.
     #
+    # @param env [Hash] lacks the request if its head was refused
+    # @param bytes [String] of the head, in that case
     # @api private
-    def log_refusal(connection, status) = @access_log&.info { "#{connection.address} - - [#{log_time}] \"-\" #{status} 0" }
+    def log_refusal(connection, status, env, bytes)
+      @access_log&.info do
+        request = env.key?("REQUEST_URI") ? request_line(env) : bytes[/\A[^\r\n]{1,200}/n] || "-"
+        "#{connection.address} - - [#{log_time}] #{request.inspect} #{status} 0"
+      end
+    end
 
     # @return [String] the `date` header for the current second
     # @api private
@@ -265,11 +272,12 @@ module Reactor
 
     def log_time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")
 
+    def request_line(env) = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
+
     def log(connection, env, response, began_at)
       @access_log.info do
-        request = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
         format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
-               address: connection.address, time: log_time, request: request, status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
+               address: connection.address, time: log_time, request: request_line(env), status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
       end
     end
   end

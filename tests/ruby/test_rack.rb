@@ -273,11 +273,13 @@ class TestRack < ReactorTest
   end
 
   def test_an_overloaded_server_refuses_some_requests_and_serves_the_others
-    serve(->(_) { ok }, overload: 1e-9) do |port| # no turn comes so soon
+    log = StringIO.new
+    serve(->(_) { ok }, overload: 1e-9, access_log: Logger.new(log)) do |port| # no turn comes so soon
       statuses = []
       assert eventually { Net::HTTP.get_response("127.0.0.1", "/", port).then { |got| statuses |= [[got.code, got["retry-after"]]] }.size == 2 }
       assert_equal [["200", nil], %w[503 1]], statuses.sort
     end
+    assert_includes log.string, '"GET / HTTP/1.1" 503 0'
     serve(->(_) { ok }, overload: 3600) { |port| assert_equal ["ok"], Array.new(20) { Net::HTTP.get("127.0.0.1", "/", port) }.uniq }
   end
 
@@ -795,8 +797,13 @@ class TestRack < ReactorTest
   def test_the_access_log
     log = StringIO.new
     logger = Logger.new(log, formatter: ->(*, line) { "#{line}\n" })
-    serve(ECHO, access_log: logger) { |port| raw(port, get("/a?b", "Connection: close\r\n"), ends: true) && raw(port, "x\r\n\r\n") }
-    assert_match(%r{\A127.0.0.1 - - \[.+\] "GET /a\?b HTTP/1.1" 200 5 \d\.\d{4}\n127.0.0.1 - - \[.+\] "-" 400 0\n\z}, log.string)
+    serve(ECHO, access_log: logger, body_size: 9, header_timeout: 0.05) do |port|
+      raw(port, get("/a?b", "Connection: close\r\n"), ends: true)
+      ["\"x\r\n\r\n", "\r\n \r\n\r\n", "POST /long HTTP/1.1\r\n#{HOST}Content-Length: 10\r\n\r\n", "GET /late HTTP/1.1\r\nHo",
+       "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\nz\r\n"].each { |bytes| raw(port, bytes) }
+    end
+    expected = ['"GET /a?b HTTP/1.1" 200 5', '"\\"x" 400 0', '"-" 400 0', '"POST /long HTTP/1.1" 413 0', '"GET /late HTTP/1.1" 408 0', '"POST /echo HTTP/1.1" 400 0']
+    assert_equal(expected, log.string.lines.map { |line| line[/\A127.0.0.1 - - \[.+?\] (".*" \d+ \d+)( \d\.\d{4})?\n\z/, 1] })
   end
 
   # --- other transports, and the end -------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ module Reactor
         @left = @limits.requests
         @address = address_of(io.to_io)
         @buffer = String.new # bytes received and not yet used
+        @env = nil # of the request being answered
         @lost = @is_ending = false
         io.to_io.timeout = @limits.write_timeout
       end
@@ -49,13 +50,15 @@ module Reactor
       def answer
         while (env = request)
           @left -= 1
-          kept = @rack.admit? ? @rack.respond(self, env) : refuse_for_overload(env["rack.input"])
+          kept = @rack.admit? ? @rack.respond(self, env) : refuse_for_overload(env)
           return kept if kept == :detached
           return more_may_come? || Response.client_keeps?(env) ? farewell : false unless kept
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
       rescue Refused => error
         refuse(error.status)
+      ensure
+        @env = nil
       end
 
       def write(bytes) = to_client { |writing| writing.write(bytes) }
@@ -199,7 +202,7 @@ module Reactor
       def request
         @buffer = read or return if @buffer.empty?
 
-        env = @rack.environment(self)
+        env = @env = @rack.environment(self)
         size = Internal.parse_request(@buffer, env)
         size = rest_of_head(env) or return if size.zero?
 
@@ -292,13 +295,14 @@ module Reactor
       end
 
       # Refuses a request because of overload. The connection is kept, because a new one would cost more.
-      def refuse_for_overload(input)
+      def refuse_for_overload(env)
+        @rack.log_refusal(self, 503, env, @buffer)
         write("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")
-        finish(input, true)
+        finish(env["rack.input"], true)
       end
 
       def refuse(status)
-        @rack.log_refusal(self, status)
+        @rack.log_refusal(self, status, @env || {}, @buffer)
         write("HTTP/1.1 #{status} #{REASONS[status]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         farewell
       end
