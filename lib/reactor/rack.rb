@@ -145,6 +145,7 @@ module Reactor
     def environment(connection)
       env = @environment.dup
       env["REMOTE_ADDR"] = connection.address
+      env["reactor.connection"] = connection
       env
     end
 

@@ -716,6 +716,45 @@ class TestRack < ReactorTest
     assert_equal "", words
   end
 
+  def test_the_application_learns_that_its_client_has_gone
+    heard = Queue.new
+    app = lambda do |env|
+      client = env["reactor.connection"]
+      heard << client.gone?
+      next ok if env["PATH_INFO"] == "/"
+
+      told = Queue.new
+      client.on_gone { told << client.gone? }
+      heard << told.pop
+      ok
+    end
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    [nil, context].each do |tls|
+      next if tls && !RUBY_PLATFORM.include?("linux") # a TLS client says goodbye
+
+      serve(app, tls: tls) do |port|
+        2.times do
+          socket = TCPSocket.new("127.0.0.1", port)
+          client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap { |ssl| ssl.sync_close = true; ssl.connect } : socket
+          client.write(get)
+          assert_includes answer(client).first, "200 OK"
+          client.write(get("/wait"))
+          assert_equal [false, false], Array.new(2) { heard.pop }
+          client.close
+          assert_equal true, heard.pop
+        end
+      end
+    end
+    serve(app) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write(get)
+      answer(socket)
+      assert_equal false, heard.pop
+      assert_raises(ArgumentError) { Reactor::Rack.const_get(:Connection).instance_method(:on_gone).bind_call(Reactor::Rack.const_get(:Connection).allocate) }
+      socket.close
+    end
+  end
+
   # Request => status, whether the connection is kept, the response's body.
   DETAILS = {
     "GET http://a/ HTTP/1.1\r\n\r\n" => [400, false], # RFC 9112, 3.2

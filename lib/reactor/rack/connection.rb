@@ -4,7 +4,8 @@ require "timeout"
 
 module Reactor
   class Rack
-    # Reads the requests of one connection and has the application answer them.
+    # Reads the requests of one connection and has the application answer them. The application finds it in its environment as
+    # `reactor.connection`, and may call {#gone?} and {#on_gone}.
     #
     # @api private
     class Connection
@@ -14,7 +15,9 @@ module Reactor
       # The values of hexadecimal digits, and the most digits of a chunk's size.
       HEXADECIMAL = Array.new(256) { |byte| byte.chr.match?(/\h/n) ? byte.chr.hex : nil }.freeze
       DIGITS = 8
-      private_constant :FAREWELL, :HEXADECIMAL, :DIGITS
+      # The states of a TCP socket whose peer has closed it, in what Linux tells of it.
+      CLOSED = [7, 8].freeze # CLOSE, CLOSE_WAIT
+      private_constant :FAREWELL, :HEXADECIMAL, :DIGITS, :CLOSED
 
       # @return [Limits]
       attr_reader :limits
@@ -35,7 +38,7 @@ module Reactor
         @left = @limits.requests
         @address = address_of(io.to_io)
         @buffer = String.new # bytes received and not yet used
-        @env = nil # of the request being answered
+        @env = @watchers = nil # of the request being answered
         @lost = @is_ending = false
         io.to_io.timeout = @limits.write_timeout
       end
@@ -59,6 +62,7 @@ module Reactor
         refuse(error.status)
       ensure
         @env = nil
+        unwatch
       end
 
       def write(bytes) = to_client { |writing| writing.write(bytes) }
@@ -99,6 +103,7 @@ module Reactor
       # @param kept [Boolean, :detached]
       # @return [Boolean, :detached] whether to keep the connection
       def finish(input, kept)
+        unwatch
         return kept if kept == :detached || to_io.closed?
 
         @expires = Clock.now + FAREWELL
@@ -115,6 +120,26 @@ module Reactor
         @lost || ["", nil].include?(to_io.recv_nonblock(1, Socket::MSG_PEEK, exception: false))
       rescue SystemCallError, IOError
         true
+      end
+
+      # Whether the client has closed the connection, or at least its sending half. Requests that have arrived but have not been read
+      # hide that, except over TCP on Linux.
+      #
+      # @return [Boolean]
+      def gone?
+        lost? || (RUBY_PLATFORM.include?("linux") && to_io.local_address.ip? && CLOSED.include?(to_io.getsockopt(:TCP, :INFO).data.getbyte(0)))
+      end
+
+      # Calls the block in a new fiber if the client goes before the response has been written. It is not called if the client sends
+      # something else first, such as its next request.
+      #
+      # @return [nil]
+      # @raise [ArgumentError] no block given
+      def on_gone
+        raise ArgumentError, "no block given" unless block_given?
+
+        (@watchers ||= []) << Fiber.scheduler.on_ready(to_io, transient: true) { yield if gone? }
+        nil
       end
 
       # Resets the connection, so that the client knows the response is incomplete, whatever its framing.
@@ -186,6 +211,8 @@ module Reactor
       end
 
       private
+
+      def unwatch = @watchers = @watchers&.each(&:cancel) && nil
 
       def line_end?(at) = @buffer.getbyte(at) == 13 && @buffer.getbyte(at + 1) == 10
 
