@@ -28,7 +28,7 @@ class TestRackup < ReactorTest
       file = File.join(folder, "config.ru")
       File.write(file, config)
       run_example("-e", 'require "rackup"; Rackup::Server.start', "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0", "-E", "none",
-                  *options.flat_map { |option| ["-O", option] }, file, signal: signal) { |words, pid| yield words[/:(\d+)[; ]/, 1].to_i, pid }
+                  *options.flat_map { |option| ["-O", option] }, file, signal: signal) { |words, pid| yield (@words = words)[/:(\d+)[; ]/, 1].to_i, pid }
     end
   end
 
@@ -39,6 +39,17 @@ class TestRackup < ReactorTest
       ended = rackup("Connections=10", "HeaderTimeout=0.5", signal: signal) { |port, pid| assert_equal pid.to_s, get(port) }
       assert_equal [0, ""], ended, signal
     end
+  end
+
+  def test_what_runs_is_said_at_the_start
+    ENV["WEB_CONCURRENCY"] = "2"
+    ended = rackup("HeaderTimeout=3") { |port, pid| refute_equal pid.to_s, get(port) }
+    assert_equal [0, ""], ended
+    assert_match(%r{\Areactor [\d.]+ serves http://127.0.0.1:\d+ in 2 workers \(Ruby #{RUBY_VERSION}, #{BACKEND || '[a-z]+'}, .*\bheader_timeout 3, .*\); Ctrl-C ends it}, @words)
+    ended = rackup("Workers=0") { |port, pid| assert_equal pid.to_s, get(port) }
+    assert_equal [0, ""], ended
+  ensure
+    ENV.delete("WEB_CONCURRENCY")
   end
 
   def test_workers_share_the_work_and_one_that_dies_is_replaced

@@ -25,12 +25,12 @@ module Rackup
           options.each_key { |option| check(option) }
           limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
-          workers = workers(options[:Workers])
+          workers = workers(options[:Workers] || ENV["WEB_CONCURRENCY"])
           ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
             host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10,
             reuse_port: boolean(options, :ReusePort)
           ) do |service|
-            options[:quiet] || warn("reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it")
+            options[:quiet] || announce(service, workers)
             yield service if block_given?
           end
         end
@@ -38,7 +38,7 @@ module Rackup
         # @return [Hash{String => String}] for `rackup -s reactor -h`
         def valid_options
           { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
-            "Workers=N" => "Processes that serve; auto: one per processor (default: 0, this one)",
+            "Workers=N" => "Processes that serve; auto: one per processor (default: WEB_CONCURRENCY, or 0, this one)",
             "ReusePort=true" => "A listener for each worker, among which the kernel distributes connections (default: false, one for all)",
             "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
             "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
@@ -56,6 +56,12 @@ module Rackup
 
           meant = NAMES.find { |name| name.to_s.casecmp?(option.to_s.delete("_")) }
           raise ArgumentError, "unknown option #{option}#{", did you mean #{meant}?" if meant}" if meant || option.match?(/\A[A-Z]/)
+        end
+
+        def announce(service, workers)
+          limits = service.limits.to_h.map { |name, value| ", #{name} #{value}" }.join
+          warn("reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?} " \
+               "(Ruby #{RUBY_VERSION}, #{service.backend}#{limits}); Ctrl-C ends it")
         end
 
         def unit(name) = { timeout: "SECONDS", size: "BYTES" }.fetch(name.to_s[/[a-z]+\z/].to_sym, "N")

@@ -34,6 +34,12 @@ module Reactor
         @events = Thread::Queue.new # signals, and exits of workers
       end
 
+      # @return [Symbol] the backend it uses
+      attr_reader :backend
+
+      # @return [Limits]
+      def limits = @rack.limits
+
       # @return [String] the URL it serves
       def url = @listeners.url(@rack.tls?)
 
