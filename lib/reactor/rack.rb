@@ -54,7 +54,7 @@ module Reactor
     # the client does not send a request into a closing connection.
     GRACE = 1
     # Keywords of {#run}.
-    RUNS = %i[host port workers stop_timeout backend reuse_port].freeze
+    RUNS = %i[host port workers stop_timeout backend reuse_port backlog socket_mode worker_timeout].freeze
     # Where errors go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
     module Stderr
       def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
@@ -115,7 +115,8 @@ module Reactor
 
     # Serves the application until TERM or INT. Requests that have arrived by then are answered; a second signal cuts that short.
     #
-    # @param host [String] a name or an address; unix:PATH for a UNIX socket
+    # @param host [String, Array<String>] names or addresses; unix:PATH for a UNIX socket. Sockets that systemd has opened for this
+    #   process (LISTEN_FDS) are served instead.
     # @param port [Integer] 0: any free port
     # @param workers [Integer] number of processes to fork; 0: this process serves. A worker that dies is replaced. HUP and USR1
     #   replace all workers, one after another, while the listeners stay open.
@@ -123,14 +124,21 @@ module Reactor
     # @param backend see {Lifecycle#initialize}
     # @param reuse_port [Boolean] whether each worker gets a listener of its own, among which the kernel distributes connections
     #   (SO_REUSEPORT); otherwise the workers share one, and a worker that computes accepts nothing
+    # @param backlog [Integer] connections that may wait in the queue of each listener, at least 1
+    # @param socket_mode [Integer, nil] permissions of UNIX sockets, at most 0777; nil: those of the umask
+    # @param worker_timeout [Numeric, nil] seconds after which a worker is killed and replaced if its loop has not run meanwhile,
+    #   because it computes or hangs; nil: no limit
     # @yieldparam service [Service] once it is listening and handles signals
     # @return [nil]
+    # @raise [TypeError, ArgumentError] an option is of another type or out of range
     # @raise [ArgumentError] the backend is unknown, or unavailable for the reason in the message
     # @raise [SystemCallError] the address is in use, or does not belong to this machine
     # @raise [RuntimeError] this thread has a scheduler already
     # @raise [NotImplementedError] workers without fork(2), or reuse_port without SO_REUSEPORT
-    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, &begun)
-      Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, reuse_port, @logger).run(&begun)
+    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, backlog: Socket::SOMAXCONN,
+            socket_mode: nil, worker_timeout: nil, &begun)
+      Service.new(self, @logger, host: host, port: port, workers: workers, stop_timeout: stop_timeout, backend: backend, reuse_port: reuse_port,
+                                 backlog: backlog, socket_mode: socket_mode, worker_timeout: worker_timeout).run(&begun)
     end
 
     # Opens the files of the loggers again, after they have been renamed.

@@ -28,7 +28,7 @@ class TestRackup < ReactorTest
       file = File.join(folder, "config.ru")
       File.write(file, config)
       run_example("-e", 'require "rackup"; Rackup::Server.start', "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0", "-E", "none",
-                  *options.flat_map { |option| ["-O", option] }, file, signal: signal) { |words, pid| yield (@words = words)[/:(\d+)[; ]/, 1].to_i, pid }
+                  *options.flat_map { |option| ["-O", option] }, file, signal: signal) { |words, pid| yield (@words = words)[/:(\d+)[;, ]/, 1].to_i, pid }
     end
   end
 
@@ -211,6 +211,62 @@ class TestRackup < ReactorTest
     end
   end
 
+  def test_several_addresses
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "s")
+      [[], ["Workers=2", "ReusePort=true"]].each do |options|
+        ended = rackup("Host=127.0.0.1,unix:#{path}", "SocketMode=0600", "Backlog=7", *options) do |port, _|
+          assert_includes @words, ", unix:#{path}"
+          assert_equal 0o600, File.stat(path).mode & 0o777
+          assert_match(/\A\d+\z/, get(port))
+          UNIXSocket.open(path) { |socket| socket.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") && assert_match(/200 OK/, socket.read) }
+        end
+        assert_equal [0, ""], ended
+        refute_path_exists path
+      end
+      taken = track(TCPServer.new("127.0.0.1", 0))
+      child = run_child("require 'reactor/rack'; Reactor::Rack.new(->(_) {}).run(host: ['unix:' + ARGV[0], '127.0.0.1'], port: ARGV[1])", path, taken.addr[1].to_s)
+      assert_includes child.err, "EADDRINUSE"
+      refute_path_exists path
+    end
+  end
+
+  # systemd passes listening sockets from descriptor 3 on, and is told the state by datagrams.
+  def test_systemd
+    Dir.mktmpdir do |folder|
+      listener = track(TCPServer.new("127.0.0.1", 0))
+      states = track(Socket.new(:UNIX, :DGRAM).tap { |socket| socket.bind(Addrinfo.unix(File.join(folder, "notify"))) })
+      [0, 2].each do |workers|
+        code = <<~RUBY
+          require "reactor/rack"
+          ENV.update("LISTEN_PID" => Process.pid.to_s, "LISTEN_FDS" => "1")
+          Reactor::Rack.new(->(_) { [200, {}, [ENV.key?("LISTEN_FDS").to_s]] }).run(workers: #{workers}) { |service| $stderr.puts service.url }
+        RUBY
+        pid = spawn({ "NOTIFY_SOCKET" => File.join(folder, "notify"), "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", code,
+                    3 => listener, err: File.join(folder, "err"))
+        assert_equal "READY=1", Timeout.timeout(TEST_TIMEOUT) { states.recv(100) }
+        assert_equal "http://127.0.0.1:#{listener.addr[1]}\n", File.read(File.join(folder, "err"))
+        assert_equal "false", get(listener.addr[1])
+        Process.kill(:TERM, pid)
+        assert_equal "STOPPING=1", Timeout.timeout(TEST_TIMEOUT) { states.recv(100) }
+        assert_equal 0, reap(pid, TEST_TIMEOUT).exitstatus
+        pid = nil
+      ensure
+        kill(pid) if pid
+      end
+    end
+  end
+
+  def test_a_worker_that_does_not_answer_its_parent_is_replaced
+    status, words = rackup("Workers=1", "WorkerTimeout=1") do |port, _|
+      first = get(port)
+      assert_raises(EOFError, Errno::ECONNRESET) { Net::HTTP.start("127.0.0.1", port) { |http| http.max_retries = 0; http.get("/compute") } }
+      assert eventually { (get(port) rescue first) != first }
+    end
+    assert_equal 0, status
+    assert_match(/worker \d+ has not answered for 1 s and is killed\n.*worker \d+ ended \(pid \d+ SIGKILL/m, words)
+  end
+
   # rackup removes its PID file in such a handler.
   def test_a_worker_that_ends_runs_no_exit_handler_of_its_parent
     Dir.mktmpdir do |folder|
@@ -269,7 +325,8 @@ class TestRackup < ReactorTest
   def test_an_address_in_use_is_an_error_and_so_are_wrong_options
     taken = track(TCPServer.new("127.0.0.1", 0))
     { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["Workers=1.5"] => "must be an integer or auto", ["workers=4"] => "did you mean Workers?",
-      ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive", ["ReusePort=1"] => "must be true or false" }.each do |options, word|
+      ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive", ["ReusePort=1"] => "must be true or false",
+      ["SocketMode=9"] => "must be an octal number", ["SocketMode=1777"] => "between 0 and 0777", ["Backlog=0"] => "backlog", ["WorkerTimeout=-1"] => "worker_timeout" }.each do |options, word|
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', **ARGV.to_h { |o| o.split('=').then { |k, v| [k.to_sym, v] } })",
                         *options, gems: true)
       refute_predicate child.status, :success?

@@ -11,7 +11,7 @@ module Rackup
       # The options that `-O NAME=VALUE` may set besides {valid_options}: all limits.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       # The other options, and those of rackup and Rails that begin with a capital.
-      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :ReusePort, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
+      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :ReusePort, :Backlog, :SocketMode, :WorkerTimeout, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
       private_constant :LIMITS, :NAMES
 
       class << self
@@ -27,8 +27,9 @@ module Rackup
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
           workers = workers(options[:Workers] || ENV["WEB_CONCURRENCY"])
           ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
-            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10,
-            reuse_port: boolean(options, :ReusePort)
+            host: (options[:Host] || default_host).split(","), port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10,
+            reuse_port: boolean(options, :ReusePort), backlog: number(options, :Backlog) || Socket::SOMAXCONN, socket_mode: mode(options, :SocketMode),
+            worker_timeout: number(options, :WorkerTimeout)
           ) do |service|
             options[:quiet] || announce(service, workers)
             yield service if block_given?
@@ -37,9 +38,12 @@ module Rackup
 
         # @return [Hash{String => String}] for `rackup -s reactor -h`
         def valid_options
-          { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
+          { "Host=HOST" => "Addresses to serve, or unix:PATH, separated by commas (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
             "Workers=N" => "Processes that serve; auto: one per processor (default: WEB_CONCURRENCY, or 0, this one)",
             "ReusePort=true" => "A listener for each worker, among which the kernel distributes connections (default: false, one for all)",
+            "Backlog=N" => "Connections that may wait in a listener's queue (default: #{Socket::SOMAXCONN})",
+            "SocketMode=OCTAL" => "Permissions of UNIX sockets (default: those of the umask)",
+            "WorkerTimeout=SECONDS" => "Replace a worker that computes or hangs for longer (default: no limit)",
             "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
             "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
             "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
@@ -80,6 +84,11 @@ module Rackup
         def boolean(options, name)
           text = options.fetch(name, "false").to_s
           %w[true false].include?(text) ? text == "true" : raise(ArgumentError, "#{name} must be true or false, not #{text.inspect}")
+        end
+
+        def mode(options, name)
+          text = options[name] or return
+          text.match?(/\A[0-7]{3,4}\z/) ? text.oct : raise(ArgumentError, "#{name} must be an octal number, not #{text.inspect}")
         end
 
         def tls(certificate, key)

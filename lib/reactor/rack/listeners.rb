@@ -4,76 +4,110 @@ require "socket"
 
 module Reactor
   class Rack
-    # The listening sockets of a service: one for each address of the host. Workers share them, so any worker that has time accepts
-    # a connection. With SO_REUSEPORT, each worker has a set of its own instead, among which the kernel distributes connections. The
-    # sockets stay open in the parent, so no connection is lost when a worker is replaced.
+    # The listening sockets of a service: those that systemd has opened, or else one for each address of the hosts. Workers share them,
+    # so any worker that has time accepts a connection. With SO_REUSEPORT, each worker has a set of its own instead, among which the
+    # kernel distributes connections. The sockets stay open in the parent, so no connection is lost when a worker is replaced.
     #
     # @api private
     class Listeners
       UNIX = "unix:"
       ATTEMPTS = 10 # attempts to find a port that is free on all addresses
-      private_constant :UNIX, :ATTEMPTS
+      FIRST = 3 # the first descriptor that systemd passes
+      private_constant :UNIX, :ATTEMPTS, :FIRST
 
+      # @param hosts [Array<String>]
       # @param places [Integer] number of sets: one per worker, or 1, which workers share
+      # @param backlog [Integer] connections that may wait in the queue of each socket
+      # @param mode [Integer, nil] permissions of UNIX sockets; nil: those of the umask
       # @raise [SystemCallError, SocketError]
-      def initialize(host, port, places)
-        @path = host.delete_prefix(UNIX) if host.start_with?(UNIX)
-        @host = host.delete_prefix("[").delete_suffix("]")
+      def initialize(hosts, port, places, backlog, mode)
         @places = places
-        @sockets = @path ? [unix] : tcp(port)
-        @port = @sockets.first.first.local_address.ip_port unless @path
+        @backlog = backlog
+        @mode = mode
+        @files = {} # path of a UNIX socket => device and inode
+        if (@sets = passed)
+          hosts = []
+        else
+          @sets = []
+          hosts.each { |host| @sets << (host.start_with?(UNIX) ? [[unix(host.delete_prefix(UNIX))]] : tcp(host.delete_prefix("[").delete_suffix("]"), port)) }
+        end
+        @names = @sets.zip(hosts).map { |sets, host| name(sets.first.first, host) }
+        opened = true
+      ensure
+        close unless opened
       end
 
-      def url(tls)
-        return "#{UNIX}#{@path}" if @path
-
-        "#{tls ? 'https' : 'http'}://#{@host.include?(':') ? "[#{@host}]" : @host}:#{@port}"
-      end
+      # @return [String] all URLs
+      def url(tls) = @names.map { |name| name.start_with?(UNIX) ? name : "#{tls ? 'https' : 'http'}://#{name}" }.join(", ")
 
       # @return [Array<Socket, UNIXServer>] for one worker
-      def of(place) = @sockets[place % @sockets.size]
+      def of(place) = @sets.flat_map { |sets| sets[place % sets.size] }
 
-      # Removes the file of a UNIX socket, unless a successor has bound the path meanwhile. Call it before the last socket is closed:
+      # Removes the files of UNIX sockets, except those that a successor has bound meanwhile. Call it before the last socket is closed:
       # until then, no other file gets this one's number.
       def unlink
-        return unless @file
-
-        now = File.lstat(@path)
-        File.unlink(@path) if [now.dev, now.ino] == @file
-      rescue Errno::ENOENT
-        nil # somebody else has removed it
-      ensure
-        @file = nil
+        @files.each do |path, file|
+          now = File.lstat(path)
+          File.unlink(path) if [now.dev, now.ino] == file
+        rescue Errno::ENOENT
+          nil # somebody else has removed it
+        end
+        @files = {}
       end
 
-      # Closes the sockets of the other workers. The parent removes the file of a UNIX socket.
+      # Closes the sockets of the other workers. The parent removes the files of UNIX sockets.
       def keep(place)
-        @file = nil
-        (@sockets - [of(place)]).flatten.each(&:close)
+        @files = {}
+        (@sets.flatten - of(place)).each(&:close)
       end
 
       def close
         unlink
-        @sockets.flatten.each(&:close)
+        @sets.flatten.each(&:close)
       end
 
       private
 
-      def unix
-        if File.socket?(@path)
-          begin
-            UNIXSocket.new(@path).close
-          rescue Errno::ECONNREFUSED
-            File.unlink(@path) # nobody is listening there any more
-          end
+      # @return [Array, nil] the sockets that systemd has opened for this process, each for all workers
+      def passed
+        count = ENV["LISTEN_PID"] == Process.pid.to_s ? ENV["LISTEN_FDS"].to_i : 0
+        return unless count.positive?
+
+        %w[LISTEN_PID LISTEN_FDS LISTEN_FDNAMES].each { |name| ENV.delete(name) } # children would take them for theirs
+        Array.new(count) do |index|
+          socket = Socket.for_fd(FIRST + index)
+          raise ArgumentError, "descriptor #{FIRST + index} is not a listening socket" unless socket.getsockopt(:SOCKET, :ACCEPTCONN).bool
+
+          [[socket]]
         end
-        server = UNIXServer.new(@path)
-        @file = File.lstat(@path).then { |file| [file.dev, file.ino] }
-        [server]
       end
 
-      def tcp(port)
-        addresses = Addrinfo.getaddrinfo(@host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
+      def name(socket, host)
+        address = socket.local_address
+        return "#{UNIX}#{address.unix_path}" unless address.ip?
+
+        host ||= address.ip_address
+        "#{host.include?(':') && !host.start_with?('[') ? "[#{host}]" : host}:#{address.ip_port}"
+      end
+
+      def unix(path)
+        if File.socket?(path)
+          begin
+            UNIXSocket.new(path).close
+          rescue Errno::ECONNREFUSED
+            File.unlink(path) # nobody is listening there any more
+          end
+        end
+        earlier = File.umask(0o777 & ~@mode) if @mode
+        server = UNIXServer.new(path)
+        @files[path] = File.lstat(path).then { |file| [file.dev, file.ino] }
+        server.tap { server.listen(@backlog) }
+      ensure
+        File.umask(earlier) if earlier
+      end
+
+      def tcp(host, port)
+        addresses = Addrinfo.getaddrinfo(host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
         @has_ipv4 = addresses.any?(&:ipv4?)
         shares = @places > 1
         bind(addresses, port, false).each(&:close) if shares # raises if another process uses the port, instead of sharing it
@@ -105,7 +139,7 @@ module Reactor
         socket.setsockopt(:SOCKET, :REUSEPORT, true) if shares
         socket.ipv6only! if address.ipv6? && @has_ipv4 # else `::` serves both
         socket.bind(Addrinfo.tcp(address.ip_address, port))
-        socket.listen(Socket::SOMAXCONN)
+        socket.listen(@backlog)
         listening = socket
       ensure
         socket&.close unless listening

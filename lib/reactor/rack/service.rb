@@ -19,7 +19,8 @@ module Reactor
       private_constant :Ended, :START, :PAUSE, :FAILED_STARTS, :MARGIN
 
       # @api private
-      def initialize(rack, host, port, workers, stop_timeout, backend, reuse_port, logger)
+      def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:)
+        workers = Integer(workers)
         raise ArgumentError, "workers must be 0 or more" if workers.negative?
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
 
@@ -29,7 +30,12 @@ module Reactor
         @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
         @backend = Internal.choose(backend) # raises before anything listens or is forked
         @logger = logger
-        @listeners = Listeners.new(host, port, reuse_port ? [workers, 1].max : 1)
+        @worker_timeout = Checks.seconds(:worker_timeout, worker_timeout)
+        hosts = Array(host)
+        raise ArgumentError, "no host given" if hosts.empty?
+        raise ArgumentError, "socket_mode must be between 0 and 0777, not #{socket_mode}" unless socket_mode.nil? || (0..0o777).cover?(Integer(socket_mode))
+
+        @listeners = Listeners.new(hosts, Integer(port), reuse_port ? [workers, 1].max : 1, Checks.count(:backlog, backlog), socket_mode)
         @workers = workers
         @events = Thread::Queue.new # signals, and exits of workers
       end
@@ -60,7 +66,7 @@ module Reactor
         allow_descriptors
         on_signals do
           yield self if block_given?
-          @workers.zero? ? serve(@listeners.of(0), @events, @events) : supervise
+          @workers.zero? ? serve(@listeners.of(0), @events, @events) { notify("READY=1") } : supervise
         end
       ensure
         @listeners.close if owner == Process.pid
@@ -76,6 +82,7 @@ module Reactor
           servers = listeners.map { |listener| @rack.serve(listener) }
           yield if block_given?
           @rack.reopen_logs until stop.pop == :stop
+          notify("STOPPING=1") if @workers.zero?
           @listeners.unlink
           Fiber.schedule do
             nil until hasten.pop == :stop
@@ -86,6 +93,16 @@ module Reactor
         end
       rescue Ended
         nil
+      end
+
+      # Tells systemd what the service does.
+      def notify(state)
+        path = ENV.fetch("NOTIFY_SOCKET", "")
+        return if path.empty?
+
+        Socket.open(:UNIX, :DGRAM) { |socket| socket.send(state, 0, Addrinfo.unix(path.sub(/\A@/, "\0"))) }
+      rescue SystemCallError => error
+        @logger.error("systemd has not been told #{state}: #{error.message}")
       end
 
       # Raises the soft limit of open files, of which connections may take three quarters ({Rack#serve}), as far as it may be raised.
@@ -119,11 +136,40 @@ module Reactor
         @failed_starts = 0
         @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
         @workers.times { |place| @current[place] = start(place) }
+        notify_when_begun(@running.values.map(&:last))
         handle(@events.pop) until @stopping
+        notify("STOPPING=1")
         end_workers
         raise "#{FAILED_STARTS} workers in a row ended before they served" if @failed_starts == FAILED_STARTS
       ensure
         [@orphaned, @alive].each { |io| io&.close }
+      end
+
+      def notify_when_begun(pipes)
+        Thread.new { notify("READY=1") if pipes.all? { |pipe| pipe.wait_readable && !pipe.eof? } }.report_on_exception = false # a pipe may be closed
+      end
+
+      # Kills a worker that does not answer. It is replaced then, as one that has died.
+      def watch(pid, beats)
+        Thread.new do
+          seconds = START # for the first beat
+          seconds = @worker_timeout while (is_alive = beats.wait_readable(seconds)) && beats.read_nonblock(READ, exception: false)
+          beats.close
+          next if is_alive # the end of the file: it has ended
+
+          @logger.error("worker #{pid} has not answered for #{seconds} s and is killed")
+          kill(:KILL, pid)
+        end
+      end
+
+      # Shows the parent that this worker's loop runs.
+      def beat(pipe)
+        while true
+          pipe.write_nonblock(".", exception: false)
+          sleep @worker_timeout / 4.0
+        end
+      rescue Errno::EPIPE
+        nil # the parent has ended
       end
 
       # Tells a worker to end. If the worker does not end, because it computes or is stopped, a separate thread kills it when its
@@ -152,12 +198,14 @@ module Reactor
       # @return [Integer] PID
       def start(place)
         begins, begun = IO.pipe
-        pid = Process.fork { work(place, begun) }
+        beats, beat = IO.pipe if @worker_timeout
+        pid = Process.fork { work(place, begun, beat) }
         @running[pid] = [Clock.now, begins]
+        watch(pid, beats) if beats
         Thread.new { @events << [pid, Process.wait2(pid).last] }
         pid
       ensure
-        begun&.close
+        [begun, beat].each { |pipe| pipe&.close }
       end
 
       # @return [Boolean] whether the worker serves, or has served
@@ -168,7 +216,7 @@ module Reactor
 
       # The main program of a worker. A signal may reach all processes of the group, and the parent sends TERM as well, so
       # repeated signals have the effect of one. The end of the parent's pipe ends the worker too, or hastens its end.
-      def work(place, begun)
+      def work(place, begun, beat)
         end_before_handlers_of_parent
         %w[INT QUIT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
@@ -180,6 +228,7 @@ module Reactor
         serve(@listeners.of(place), stop, hasten) do
           begun.write(".")
           begun.close
+          Fiber.schedule { beat(beat) } if beat
           Fiber.schedule do
             @orphaned.read
             (stop.num_waiting.zero? ? hasten : stop) << :stop
