@@ -833,6 +833,22 @@ class TestRack < ReactorTest
     end
   end
 
+  # docs/rails.md
+  def test_rack_makes_a_chunked_body_readable_again
+    begin
+      require "rack/rewindable_input"
+    rescue LoadError
+      skip "no Rack here"
+    end
+    app = lambda do |env|
+      twice = Array.new(2) { env["rack.input"].read.tap { env["rack.input"].rewind } }
+      [200, { "content-type" => "text/plain" }, [twice.join("|"), env["CONTENT_LENGTH"].inspect]]
+    end
+    serve(::Rack::RewindableInput::Middleware.new(app), lint: false) do |port|
+      assert_match(/abc\|abcnil\z/, raw(port, "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"))
+    end
+  end
+
   def test_the_access_log
     log = StringIO.new
     logger = Logger.new(log, formatter: ->(*, line) { "#{line}\n" })
