@@ -54,7 +54,7 @@ module Reactor
     # the client does not send a request into a closing connection.
     GRACE = 1
     # Keywords of {#run}.
-    RUNS = %i[host port workers stop_timeout backend reuse_port backlog socket_mode worker_timeout].freeze
+    RUNS = %i[host port workers stop_timeout backend reuse_port backlog socket_mode worker_timeout before_fork after_fork].freeze
     # Where errors go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
     module Stderr
       def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
@@ -128,6 +128,8 @@ module Reactor
     # @param socket_mode [Integer, nil] permissions of UNIX sockets, at most 0777; nil: those of the umask
     # @param worker_timeout [Numeric, nil] seconds after which a worker is killed and replaced if its loop has not run meanwhile,
     #   because it computes or hangs; nil: no limit
+    # @param before_fork [#call, nil] is called in the parent before it forks a worker
+    # @param after_fork [#call, nil] is called in each worker before it serves. What a worker is to do at its end, it can pass to at_exit.
     # @yieldparam service [Service] once it is listening and handles signals
     # @return [nil]
     # @raise [TypeError, ArgumentError] an option is of another type or out of range
@@ -136,9 +138,10 @@ module Reactor
     # @raise [RuntimeError] this thread has a scheduler already
     # @raise [NotImplementedError] workers without fork(2), or reuse_port without SO_REUSEPORT
     def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, backlog: Socket::SOMAXCONN,
-            socket_mode: nil, worker_timeout: nil, &begun)
-      Service.new(self, @logger, host: host, port: port, workers: workers, stop_timeout: stop_timeout, backend: backend, reuse_port: reuse_port,
-                                 backlog: backlog, socket_mode: socket_mode, worker_timeout: worker_timeout).run(&begun)
+            socket_mode: nil, worker_timeout: nil, before_fork: nil, after_fork: nil, &begun)
+      Service.new(self, @logger,
+                  host: host, port: port, workers: workers, stop_timeout: stop_timeout, backend: backend, reuse_port: reuse_port, backlog: backlog,
+                  socket_mode: socket_mode, worker_timeout: worker_timeout, before_fork: before_fork, after_fork: after_fork).run(&begun)
     end
 
     # Opens the files of the loggers again, after they have been renamed.
@@ -286,7 +289,8 @@ module Reactor
     def log(connection, env, response, began_at)
       @access_log.info do
         format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
-               address: connection.address, time: log_time, request: request_line(env), status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
+               address: connection.address, time: log_time, request: request_line(env), status: response.status, bytes: response.bytes,
+               seconds: Clock.now - began_at)
       end
     end
   end

@@ -231,6 +231,27 @@ class TestRackup < ReactorTest
     end
   end
 
+  def test_a_file_of_settings
+    Dir.mktmpdir do |folder|
+      file, log = File.join(folder, "settings.rb"), File.join(folder, "log")
+      File.write(file, <<~RUBY)
+        require "logger"
+        said = []
+        { workers: 2, header_timeout: 3, stop_timeout: 5, access_log: Logger.new("#{log}"), before_fork: -> { said << Process.pid },
+          after_fork: -> { File.write("#{folder}/\#{Process.pid}", said.first) } }
+      RUBY
+      worker = server = nil
+      ended = rackup("Settings=#{file}", "HeaderTimeout=4") { |port, pid| worker, server = get(port), pid }
+      assert_equal [0, ""], ended
+      assert_equal server.to_s, File.read(File.join(folder, worker))
+      assert_match(/ in 2 workers .*header_timeout 4\b/, @words)
+      assert_includes File.read(log), '"GET / HTTP/1.1" 200'
+      File.write(file, "Hash")
+      child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
+      assert_includes child.err, "must return a Hash, not Class (TypeError)"
+    end
+  end
+
   # systemd passes listening sockets from descriptor 3 on, and is told the state by datagrams.
   def test_systemd
     Dir.mktmpdir do |folder|

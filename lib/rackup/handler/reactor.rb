@@ -11,8 +11,14 @@ module Rackup
       # The options that `-O NAME=VALUE` may set besides {valid_options}: all limits.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       # The other options, and those of rackup and Rails that begin with a capital.
-      NAMES = [*LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :ReusePort, :Backlog, :SocketMode, :WorkerTimeout, :Overload, :Certificate, :Key, :AccessLog, :Silent].freeze
-      private_constant :LIMITS, :NAMES
+      NAMES = [
+        *LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :WorkerTimeout, :ReusePort, :Backlog, :SocketMode, :Overload, :Settings, :Certificate, :Key,
+        :AccessLog, :Silent
+      ].freeze
+      # The keywords of {::Reactor::Rack#run}.
+      RUN = ::Reactor::Rack.instance_method(:run).parameters.filter_map { |kind, name| name if kind == :key }.freeze
+      SETTINGS = "config/reactor.rb"
+      private_constant :LIMITS, :NAMES, :RUN, :SETTINGS
 
       class << self
         # Serves the application until TERM or INT.
@@ -23,22 +29,20 @@ module Rackup
         # @raise [ArgumentError] an option is unknown, or its value is not valid
         def run(app, **options)
           options.each_key { |option| check(option) }
-          limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
-          tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
-          workers = workers(options[:Workers] || ENV["WEB_CONCURRENCY"])
-          ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
-            host: (options[:Host] || default_host).split(","), port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10,
-            reuse_port: boolean(options, :ReusePort), backlog: number(options, :Backlog) || Socket::SOMAXCONN, socket_mode: mode(options, :SocketMode),
-            worker_timeout: number(options, :WorkerTimeout)
-          ) do |service|
-            options[:quiet] || announce(service, workers)
+          settings = settings(options[:Settings])
+          keywords = { host: default_host, **settings, **given(options), **settings.slice(:host, :port) } # which rackup always gives
+          run, made = keywords.partition { |name,| RUN.include?(name) }.map(&:to_h)
+          ::Reactor::Rack.new(app, **made).run(**run) do |service|
+            options[:quiet] || announce(service, run.fetch(:workers, 0))
             yield service if block_given?
           end
         end
 
         # @return [Hash{String => String}] for `rackup -s reactor -h`
         def valid_options
-          { "Host=HOST" => "Addresses to serve, or unix:PATH, separated by commas (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
+          { "Host=HOST" => "Addresses to serve, or unix:PATH, separated by commas (default: #{default_host})",
+            "Port=PORT" => "Port (default: 9292)",
+            "Settings=FILE" => "A Ruby file that returns the keywords for Reactor::Rack.new and #run (default: #{SETTINGS}, if it exists)",
             "Workers=N" => "Processes that serve; auto: one per processor (default: WEB_CONCURRENCY, or 0, this one)",
             "ReusePort=true" => "A listener for each worker, among which the kernel distributes connections (default: false, one for all)",
             "Backlog=N" => "Connections that may wait in a listener's queue (default: #{Socket::SOMAXCONN})",
@@ -53,6 +57,26 @@ module Rackup
         private
 
         def default_host = ENV.fetch("RACK_ENV", "development") == "development" ? "localhost" : "0.0.0.0"
+
+        # @return [Hash] keywords
+        def settings(file)
+          return {} unless file || File.exist?(SETTINGS)
+
+          file ||= SETTINGS
+          keywords = eval(File.read(file), TOPLEVEL_BINDING.dup, file) # rubocop:disable Security/Eval -- the program's own file
+          Hash === keywords ? keywords : raise(TypeError, "#{file} must return a Hash, not #{keywords.class}")
+        end
+
+        # @return [Hash] the keywords that the options set
+        def given(options)
+          workers = options[:Workers] || ENV["WEB_CONCURRENCY"]
+          {
+            **LIMITS.to_h { |option, name| [name, number(options, option)] }, host: options[:Host]&.split(","), port: options[:Port],
+            workers: workers && workers(workers), stop_timeout: number(options, :StopTimeout), worker_timeout: number(options, :WorkerTimeout),
+            reuse_port: boolean(options, :ReusePort), backlog: number(options, :Backlog), socket_mode: mode(options, :SocketMode),
+            overload: number(options, :Overload), tls: options[:Certificate] && tls(options[:Certificate], options[:Key])
+          }.compact
+        end
 
         # Raises for a misspelt option. Those in lower case are rackup's.
         def check(option)
@@ -73,7 +97,7 @@ module Rackup
         def workers(text)
           return Etc.nprocessors if text == "auto"
 
-          Integer(text || 0, exception: false) || raise(ArgumentError, "Workers must be an integer or auto, not #{text.inspect}")
+          Integer(text, exception: false) || raise(ArgumentError, "Workers must be an integer or auto, not #{text.inspect}")
         end
 
         def number(options, name)
@@ -82,7 +106,7 @@ module Rackup
         end
 
         def boolean(options, name)
-          text = options.fetch(name, "false").to_s
+          text = options[name]&.to_s or return
           %w[true false].include?(text) ? text == "true" : raise(ArgumentError, "#{name} must be true or false, not #{text.inspect}")
         end
 

@@ -127,7 +127,9 @@ module Reactor
       #
       # @return [Boolean]
       def gone?
-        lost? || (RUBY_PLATFORM.include?("linux") && to_io.local_address.ip? && CLOSED.include?(to_io.getsockopt(:TCP, :INFO).data.getbyte(0)))
+        return true if lost?
+
+        RUBY_PLATFORM.include?("linux") && to_io.local_address.ip? && CLOSED.include?(to_io.getsockopt(:TCP, :INFO).data.getbyte(0))
       end
 
       # Calls the block in a new fiber if the client goes before the response has been written. It is not called if the client sends

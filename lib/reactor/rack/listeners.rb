@@ -25,12 +25,9 @@ module Reactor
         @backlog = backlog
         @mode = mode
         @files = {} # path of a UNIX socket => device and inode
-        if (@sets = passed)
-          hosts = []
-        else
-          @sets = []
-          hosts.each { |host| @sets << (host.start_with?(UNIX) ? [[unix(host.delete_prefix(UNIX))]] : tcp(host.delete_prefix("[").delete_suffix("]"), port)) }
-        end
+        @sets = passed
+        hosts = [] unless @sets.empty?
+        hosts.each { |host| @sets << open(host, port) }
         @names = @sets.zip(hosts).map { |sets, host| name(sets.first.first, host) }
         opened = true
       ensure
@@ -68,10 +65,12 @@ module Reactor
 
       private
 
-      # @return [Array, nil] the sockets that systemd has opened for this process, each for all workers
+      def open(host, port) = host.start_with?(UNIX) ? [[unix(host.delete_prefix(UNIX))]] : tcp(host.delete_prefix("[").delete_suffix("]"), port)
+
+      # @return [Array] the sockets that systemd has opened for this process, each for all workers
       def passed
         count = ENV["LISTEN_PID"] == Process.pid.to_s ? ENV["LISTEN_FDS"].to_i : 0
-        return unless count.positive?
+        return [] unless count.positive?
 
         %w[LISTEN_PID LISTEN_FDS LISTEN_FDNAMES].each { |name| ENV.delete(name) } # children would take them for theirs
         Array.new(count) do |index|

@@ -19,12 +19,13 @@ module Reactor
       private_constant :Ended, :START, :PAUSE, :FAILED_STARTS, :MARGIN
 
       # @api private
-      def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:)
+      def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
+                     before_fork:, after_fork:)
         workers = Integer(workers)
         raise ArgumentError, "workers must be 0 or more" if workers.negative?
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
 
-        raise NotImplementedError, "reuse_port needs SO_REUSEPORT, which this platform lacks" if reuse_port && !Socket.const_defined?(:SO_REUSEPORT)
+        raise NotImplementedError, "this platform has no SO_REUSEPORT" if reuse_port && !Socket.const_defined?(:SO_REUSEPORT)
 
         @rack = rack
         @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
@@ -33,7 +34,11 @@ module Reactor
         @worker_timeout = Checks.seconds(:worker_timeout, worker_timeout)
         hosts = Array(host)
         raise ArgumentError, "no host given" if hosts.empty?
-        raise ArgumentError, "socket_mode must be between 0 and 0777, not #{socket_mode}" unless socket_mode.nil? || (0..0o777).cover?(Integer(socket_mode))
+        raise ArgumentError, "socket_mode must be between 0 and 0777" unless socket_mode.nil? || (0..0o777).cover?(Integer(socket_mode))
+
+        @before_fork, @after_fork = { before_fork: before_fork, after_fork: after_fork }.map do |name, hook|
+          hook.nil? || hook.respond_to?(:call) ? hook : raise(TypeError, "#{name} must respond to call")
+        end
 
         @listeners = Listeners.new(hosts, Integer(port), reuse_port ? [workers, 1].max : 1, Checks.count(:backlog, backlog), socket_mode)
         @workers = workers
@@ -146,7 +151,10 @@ module Reactor
       end
 
       def notify_when_begun(pipes)
-        Thread.new { notify("READY=1") if pipes.all? { |pipe| pipe.wait_readable && !pipe.eof? } }.report_on_exception = false # a pipe may be closed
+        Thread.new do
+          Thread.current.report_on_exception = false # when a worker has ended, its pipe is closed
+          notify("READY=1") if pipes.all? { |pipe| pipe.wait_readable && !pipe.eof? }
+        end
       end
 
       # Kills a worker that does not answer. It is replaced then, as one that has died.
@@ -197,6 +205,7 @@ module Reactor
 
       # @return [Integer] PID
       def start(place)
+        @before_fork&.call
         begins, begun = IO.pipe
         beats, beat = IO.pipe if @worker_timeout
         pid = Process.fork { work(place, begun, beat) }
@@ -225,6 +234,7 @@ module Reactor
         stop << :stop if @is_to_stop
         [@alive, *@running.each_value.map(&:last)].each(&:close)
         @listeners.keep(place)
+        @after_fork&.call
         serve(@listeners.of(place), stop, hasten) do
           begun.write(".")
           begun.close
