@@ -3,6 +3,7 @@
 require "reactor"
 require "socket"
 require_relative "rack/admission"
+require_relative "rack/proxies"
 require_relative "rack/statuses"
 require_relative "rack/writing"
 require_relative "rack/stream"
@@ -73,10 +74,12 @@ module Reactor
     #   answered with 503 and Retry-After; nil: all wait
     # @param on_error [#call, nil] is called with each unrescued error and the environment of its request; the environment is nil if
     #   the error ended a fiber that the application had started under {#run}; nil: errors go to the logger
+    # @param trusted_proxies [String, Array<String>, nil] addresses and networks of proxies, such as 10.0.0.0/8, whose X-Forwarded-For
+    #   and X-Forwarded-Proto are put into the environment. The peer of a UNIX socket has the address 127.0.0.1. nil: none
     # @param limits see {DEFAULTS}
     # @raise [TypeError] app or on_error does not respond to call; a limit is not a number
-    # @raise [ArgumentError] a limit is unknown or not positive
-    def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, **limits)
+    # @raise [ArgumentError] a limit is unknown or not positive; a trusted proxy is not an address
+    def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, trusted_proxies: nil, **limits)
       raise TypeError, "a Rack application must respond to call, and #{app.class} does not" unless app.respond_to?(:call)
 
       { logger: [logger, :error], access_log: [access_log, :info] }.each do |name, (object, method)|
@@ -92,6 +95,7 @@ module Reactor
       @on_error = on_error || method(:log_error)
       @limits = Limits.new(**DEFAULTS, **checked(limits))
       @admission = Admission.new(Checks.seconds(:overload, overload)) if overload
+      @proxies = Proxies.new(trusted_proxies) if trusted_proxies
       @environment = {
         "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "SCRIPT_NAME" => "",
         "SERVER_NAME" => "localhost", "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}",
@@ -160,6 +164,11 @@ module Reactor
       env
     end
 
+    # Puts into the environment of a request what a trusted proxy says.
+    #
+    # @api private
+    def believe_proxy(env) = @proxies&.believe(env)
+
     # @return [Boolean] whether to serve one more request now
     # @api private
     def admit? = @admission.nil? || @admission.admit?
@@ -191,7 +200,7 @@ module Reactor
     def log_refusal(connection, status, env, bytes)
       @access_log&.info do
         request = env.key?("REQUEST_URI") ? request_line(env) : bytes[/\A[^\r\n]{1,200}/n] || "-"
-        "#{connection.address} - - [#{log_time}] #{request.inspect} #{status} 0"
+        "#{env.fetch('REMOTE_ADDR', connection.address)} - - [#{log_time}] #{request.inspect} #{status} 0"
       end
     end
 
@@ -228,7 +237,7 @@ module Reactor
     ensure
       afterwards(env) { body.close } if body.respond_to?(:close)
       env["rack.response_finished"]&.reverse_each { |call| afterwards(env) { call.call(env, status, headers, error) } }
-      afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
+      afterwards(env) { log(env, response, began_at) } if began_at && response.status
     end
 
     def checked(limits)
@@ -286,10 +295,10 @@ module Reactor
 
     def request_line(env) = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
 
-    def log(connection, env, response, began_at)
+    def log(env, response, began_at)
       @access_log.info do
         format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
-               address: connection.address, time: log_time, request: request_line(env), status: response.status, bytes: response.bytes,
+               address: env["REMOTE_ADDR"], time: log_time, request: request_line(env), status: response.status, bytes: response.bytes,
                seconds: Clock.now - began_at)
       end
     end

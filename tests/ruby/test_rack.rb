@@ -833,6 +833,32 @@ class TestRack < ReactorTest
     end
   end
 
+  # X-Forwarded-For => REMOTE_ADDR, when 127.0.0.1 and 10.0.0.0/8 are trusted.
+  FORWARDED = {
+    nil => "127.0.0.1", "1.2.3.4" => "1.2.3.4", "6.6.6.6, 1.2.3.4, 10.1.1.1" => "1.2.3.4", "10.2.2.2, 10.1.1.1" => "10.2.2.2", "::1" => "::1",
+    "1.2.3.4, unknown" => "127.0.0.1", "1.2.3.4/8" => "127.0.0.1", "" => "127.0.0.1", "," => "127.0.0.1"
+  }.freeze
+
+  def test_trusted_proxies
+    app = ->(env) { [200, { "content-type" => "text/plain" }, [env.values_at("REMOTE_ADDR", "rack.url_scheme", "SERVER_PORT", "HTTPS").inspect]] }
+    ask = ->(port, headers) { raw(port, get("/", "#{headers}Connection: close\r\n"))[/\[.*\]/] }
+    log = StringIO.new
+    serve(app, lint: false, trusted_proxies: %w[127.0.0.1 10.0.0.0/8], access_log: Logger.new(log)) do |port|
+      FORWARDED.each do |forwarded, address|
+        assert_equal [address, "http", "80", nil].inspect, ask.call(port, forwarded ? "X-Forwarded-For: #{forwarded}\r\n" : ""), forwarded
+      end
+      assert_equal ["127.0.0.1", "https", "443", "on"].inspect, ask.call(port, "X-Forwarded-Proto: https\r\n")
+      assert_equal ["127.0.0.1", "http", "80", nil].inspect, ask.call(port, "X-Forwarded-Proto: https, http\r\n")
+    end
+    assert_includes log.string, "1.2.3.4 - - ["
+    [nil, "10.0.0.0/8"].each do |trusted|
+      serve(app, lint: false, trusted_proxies: trusted) do |port|
+        assert_equal ["127.0.0.1", "http", "80", nil].inspect, ask.call(port, "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: https\r\n")
+      end
+    end
+    assert_raises(ArgumentError) { Reactor::Rack.new(app, trusted_proxies: "proxy") }
+  end
+
   # docs/rails.md
   def test_rack_makes_a_chunked_body_readable_again
     begin

@@ -12,7 +12,7 @@ module Rackup
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       # The other options, and those of rackup and Rails that begin with a capital.
       NAMES = [
-        *LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :WorkerTimeout, :ReusePort, :Backlog, :SocketMode, :Overload, :Settings, :Certificate, :Key,
+        *LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :WorkerTimeout, :ReusePort, :Backlog, :SocketMode, :Overload, :TrustedProxies, :Settings, :Certificate, :Key,
         :AccessLog, :Silent
       ].freeze
       # The keywords of {::Reactor::Rack#run}.
@@ -50,6 +50,7 @@ module Rackup
             "WorkerTimeout=SECONDS" => "Replace a worker that computes or hangs for longer (default: no limit)",
             "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
             "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
+            "TrustedProxies=LIST" => "Addresses or networks whose X-Forwarded-For and -Proto are believed (default: none)",
             "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
             **LIMITS.to_h { |option, name| ["#{option}=#{unit(name)}", "#{name.to_s.tr('_', ' ')} (default: #{::Reactor::Rack::DEFAULTS[name]})"] } }
         end
@@ -74,7 +75,7 @@ module Rackup
             **LIMITS.to_h { |option, name| [name, number(options, option)] }, host: options[:Host]&.split(","), port: options[:Port],
             workers: workers && workers(workers), stop_timeout: number(options, :StopTimeout), worker_timeout: number(options, :WorkerTimeout),
             reuse_port: boolean(options, :ReusePort), backlog: number(options, :Backlog), socket_mode: mode(options, :SocketMode),
-            overload: number(options, :Overload), tls: options[:Certificate] && tls(options[:Certificate], options[:Key])
+            overload: number(options, :Overload), trusted_proxies: options[:TrustedProxies]&.split(","), tls: options[:Certificate] && tls(options[:Certificate], options[:Key])
           }.compact
         end
 

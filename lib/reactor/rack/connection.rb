@@ -240,6 +240,7 @@ module Reactor
 
         take(size)
         @expires = nil
+        @rack.believe_proxy(env)
         env["rack.input"] = input(env)
         upgrade = env["HTTP_UPGRADE"]
         env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/(?:\A|,)[ \t]*upgrade[ \t]*(?:,|\z)/i)
