@@ -259,6 +259,9 @@ module Reactor
       OpenSSL::SSL::SSLSocket.new(socket, @tls).tap do |tls|
         tls.sync_close = true
         tls.accept
+      rescue StandardError
+        Writing.forget_errors(tls)
+        raise
       end
     end
 

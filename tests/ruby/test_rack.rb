@@ -716,6 +716,26 @@ class TestRack < ReactorTest
     assert_equal "", words
   end
 
+  # They would be taken for those of the next call on another connection.
+  def test_a_tls_client_that_resets_leaves_no_errors_to_others
+    left = Queue.new
+    app = lambda do |env|
+      env["rack.response_finished"] << ->(*, error) { left << [error.class, OpenSSL.errors] }
+      [200, { "content-length" => (64 << 20).to_s }, ["x" * (64 << 20)]]
+    end
+    serve(app, lint: false, tls: OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      client = OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect)
+      client.write(get)
+      client.readpartial(100)
+      socket.setsockopt(Socket::Option.linger(true, 0))
+      socket.close
+      error, errors = left.pop
+      assert_includes [Errno::ECONNRESET, Errno::EPIPE, OpenSSL::SSL::SSLError], error
+      assert_empty errors
+    end
+  end
+
   def test_the_application_learns_that_its_client_has_gone
     heard = Queue.new
     app = lambda do |env|

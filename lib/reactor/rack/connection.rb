@@ -140,7 +140,8 @@ module Reactor
       def on_gone
         raise ArgumentError, "no block given" unless block_given?
 
-        (@watchers ||= []) << Fiber.scheduler.on_ready(to_io, transient: true) { yield if gone? }
+        env = @env
+        (@watchers ||= []) << Fiber.scheduler.on_ready(to_io, transient: true) { yield if goes?(env) }
         nil
       end
 
@@ -214,6 +215,12 @@ module Reactor
 
       private
 
+      # @return [Boolean] whether the client goes while this request is answered. A TLS client announces its end just before.
+      def goes?(env)
+        10.times { gone? || IO === @io ? break : sleep(0.02) }
+        gone? && @env.equal?(env)
+      end
+
       def unwatch = @watchers = @watchers&.each(&:cancel) && nil
 
       def line_end?(at) = @buffer.getbyte(at) == 13 && @buffer.getbyte(at + 1) == 10
@@ -276,9 +283,16 @@ module Reactor
         Input.new(self, length, !expect.nil? && env["SERVER_PROTOCOL"] != "HTTP/1.0")
       end
 
+      def receive(most)
+        @io.readpartial(most)
+      rescue StandardError
+        Writing.forget_errors(@io)
+        raise
+      end
+
       # @return [String, nil] nil if the client has closed the connection
       def read
-        @io.readpartial(READ)
+        receive(READ)
       rescue EOFError
         nil
       rescue IO::TimeoutError
@@ -297,6 +311,7 @@ module Reactor
           @io.sync_close = false
           @io.close # tells a TLS client
           @io.sync_close = true
+          Writing.forget_errors(@io)
         end
         to_io.close_write
       end
@@ -310,7 +325,7 @@ module Reactor
         @expires ||= now + @limits.body_timeout
         raise Refused, 408 if now >= @expires
 
-        @buffer << Timeout.timeout(@expires - now) { @io.readpartial(READ * 4) }
+        @buffer << Timeout.timeout(@expires - now) { receive(READ * 4) }
       rescue Timeout::Error, IO::TimeoutError
         raise Refused, 408
       rescue EOFError, Errno::ECONNRESET

@@ -13,6 +13,10 @@ module Reactor
       Elapsed = Class.new(StandardError)
       private_constant :SIOCOUTQ, :Elapsed
 
+      # Empties OpenSSL's queue of errors, which belongs to the thread: after a call that has failed on one connection, openssl 3.3 takes
+      # what is left in it for an error of the next call on another.
+      def self.forget_errors(io) = IO === io || OpenSSL.errors
+
       # @param io [IO, OpenSSL::SSL::SSLSocket] its timeout is how long the client may take nothing
       def initialize(io)
         @io = io
@@ -29,6 +33,9 @@ module Reactor
           else bytes = bytes.byteslice(count, bytes.bytesize)
           end
         end
+      rescue StandardError
+        Writing.forget_errors(@io)
+        raise
       end
 
       # @param length [Integer] bytes to copy; fewer if the file ends before
