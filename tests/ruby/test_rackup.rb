@@ -3,6 +3,7 @@
 require_relative "helper"
 require_relative "transactions"
 require "net/http"
+require "open3"
 require "tmpdir"
 
 # `rackup -s reactor`: workers, signals and replacements, tested from outside.
@@ -314,6 +315,79 @@ class TestRackup < ReactorTest
     RUBY
     assert_equal [1, "at the end\n"], [child.status.exitstatus, child.out]
     assert_includes child.err, "5 workers in a row ended before they served"
+  end
+
+  # Runs a service in a child. `beside` runs in a thread, with the service's `url` and what it logs (`LOGGED`); then the service ends.
+  #
+  # @return [Child]
+  def service(keywords, beside, before = "")
+    run_child(<<~RUBY, gems: true)
+      require "net/http"
+      require "reactor/rack"
+      require "tmpdir"
+      LOGGED = Thread::Queue.new
+      LOGGED.define_singleton_method(:error) { |text = nil, &block| push(text || block.call) }
+      #{before}
+      main = Process.pid
+      get = ->(url) { Net::HTTP.get(URI(url)) }
+      Reactor::Rack.new(->(_) { [200, {}, [Process.pid.to_s]] }, logger: LOGGED).run(host: "127.0.0.1", port: 0, #{keywords}) do |service|
+        Thread.new do
+          url = service.url
+          #{beside}
+        ensure
+          Process.kill(:TERM, main)
+        end
+      end
+    RUBY
+  end
+
+  def test_a_hook_that_raises_at_a_replacement_leaves_the_worker
+    child = service("workers: 1, before_fork: -> { raise Errno::EAGAIN if $raises }", <<~RUBY)
+      first = get.(url)
+      $raises = true
+      Process.kill(:HUP, main)
+      puts LOGGED.pop[/EAGAIN.*; \\d+ keeps running/].include?(first), get.(url) == first
+    RUBY
+    assert_equal [0, "true\ntrue\n"], [child.status.exitstatus, child.out], child.err
+  end
+
+  def test_the_end_does_not_wait_for_a_worker_that_does_not_begin
+    child = service("workers: 1, stop_timeout: 0, after_fork: -> { W << 1; sleep if $hangs }", <<~RUBY, "R, W = IO.pipe")
+      R.getc && get.(url)
+      $hangs = true
+      Process.kill(:HUP, main)
+      puts R.getc
+    RUBY
+    assert_equal [0, "1\n"], [child.status.exitstatus, child.out], child.err
+  end
+
+  def test_systemd_is_told_once_all_workers_serve
+    child = service("workers: 2, before_fork: -> { $starts += 1 }, after_fork: -> { exit!(1) if $starts == 1 }", "puts STATES.recv(100), LOGGED.pop", <<~RUBY)
+      $starts = 0
+      STATES = Socket.new(:UNIX, :DGRAM).tap { |socket| socket.bind(Addrinfo.unix(ENV["NOTIFY_SOCKET"] = File.join(Dir.mktmpdir, "notify"))) }
+    RUBY
+    assert_equal 0, child.status.exitstatus, child.err
+    assert_match(/\AREADY=1\nworker \d+ ended \(pid \d+ exit 1\) and is replaced\n\z/, child.out)
+  end
+
+  def test_a_full_queue_of_systemd_holds_up_nothing
+    [0, 1].each do |workers|
+      child = service("workers: #{workers}", "get.(url); puts LOGGED.pop", <<~RUBY)
+        STATES = Socket.new(:UNIX, :DGRAM).tap { |socket| socket.bind(Addrinfo.unix(ENV["NOTIFY_SOCKET"] = File.join(Dir.mktmpdir, "notify"))) }
+        loop { STATES.sendmsg_nonblock("full", 0, STATES.local_address) } rescue Errno::EAGAIN
+      RUBY
+      assert_equal 0, child.status.exitstatus, child.err
+      assert_match(/\Asystemd has not been told READY=1: Resource temporarily unavailable/, child.out)
+    end
+  end
+
+  def test_a_descriptor_that_does_not_listen_is_refused
+    code = 'ENV.update("LISTEN_PID" => Process.pid.to_s, "LISTEN_FDS" => "1"); require "reactor/rack"; Reactor::Rack.new(->(_) {}).run'
+    File.open(File::NULL) do |file|
+      _, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", code, 3 => file)
+      assert_equal [1, nil], [status.exitstatus, err[/NoMethodError/]]
+      assert_match(/not a (listening socket|socket file descriptor)/, err)
+    end
   end
 
   # The request waits between two rows when the server's time is over.

@@ -25,6 +25,7 @@ module Reactor
         @backlog = backlog
         @mode = mode
         @files = {} # path of a UNIX socket => device and inode
+        @sets = []
         @sets = passed
         hosts = [] unless @sets.empty?
         hosts.each { |host| @sets << open(host, port) }

@@ -32,8 +32,8 @@ module Reactor
         @backend = Internal.choose(backend) # raises before anything listens or is forked
         @logger = logger
         @worker_timeout = Checks.seconds(:worker_timeout, worker_timeout)
-        hosts = Array(host)
-        raise ArgumentError, "no host given" if hosts.empty?
+        hosts = Array(host).map { |one| String(one) }
+        raise ArgumentError, "no host given" if hosts.empty? || hosts.any?(&:empty?)
         raise ArgumentError, "socket_mode must be between 0 and 0777" unless socket_mode.nil? || (0..0o777).cover?(Integer(socket_mode))
 
         @before_fork, @after_fork = { before_fork: before_fork, after_fork: after_fork }.map do |name, hook|
@@ -105,8 +105,8 @@ module Reactor
         path = ENV.fetch("NOTIFY_SOCKET", "")
         return if path.empty?
 
-        Socket.open(:UNIX, :DGRAM) { |socket| socket.send(state, 0, Addrinfo.unix(path.sub(/\A@/, "\0"))) }
-      rescue SystemCallError => error
+        Socket.open(:UNIX, :DGRAM) { |socket| socket.sendmsg_nonblock(state, 0, Addrinfo.unix(path.sub(/\A@/, "\0"))) }
+      rescue SystemCallError, ArgumentError => error # its queue is full; its path is too long
         @logger.error("systemd has not been told #{state}: #{error.message}")
       end
 
@@ -141,7 +141,7 @@ module Reactor
         @failed_starts = 0
         @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
         @workers.times { |place| @current[place] = start(place) }
-        notify_when_begun(@running.values.map(&:last))
+        notify_when_begun
         handle(@events.pop) until @stopping
         notify("STOPPING=1")
         end_workers
@@ -150,10 +150,12 @@ module Reactor
         [@orphaned, @alive].each { |io| io&.close }
       end
 
-      def notify_when_begun(pipes)
+      def notify_when_begun
         Thread.new do
-          Thread.current.report_on_exception = false # when a worker has ended, its pipe is closed
-          notify("READY=1") if pipes.all? { |pipe| pipe.wait_readable && !pipe.eof? }
+          sleep PAUSE / 10.0 until @stopping || @current.all? { |pid| serves?(pid) }
+          notify("READY=1") unless @stopping
+        rescue IOError, KeyError
+          retry # a worker has ended
         end
       end
 
@@ -161,12 +163,20 @@ module Reactor
       def watch(pid, beats)
         Thread.new do
           seconds = START # for the first beat
-          seconds = @worker_timeout while (is_alive = beats.wait_readable(seconds)) && beats.read_nonblock(READ, exception: false)
-          beats.close
-          next if is_alive # the end of the file: it has ended
+          while true
+            asked = Clock.now
+            if beats.wait_readable(seconds)
+              break unless beats.read_nonblock(READ, exception: false) # the end of the file: it has ended
 
-          @logger.error("worker #{pid} has not answered for #{seconds} s and is killed")
-          kill(:KILL, pid)
+              seconds = @worker_timeout
+            elsif Clock.now - asked < seconds * 1.1 # otherwise this process has been stopped, too, and sees no beats yet
+              break unless @running.key?(pid)
+
+              @logger.error("worker #{pid} has not answered for #{seconds} s and is killed")
+              break kill(:KILL, pid)
+            end
+          end
+          beats.close
         end
       end
 
@@ -198,7 +208,7 @@ module Reactor
         when :stop then @stopping = true
         when :replace
           @rack.reopen_logs # new workers inherit them
-          @workers.times { |place| replace(place) }
+          @workers.times { |place| replace(place) unless @is_to_stop }
         else ended(*event)
         end
       end
@@ -214,13 +224,23 @@ module Reactor
         Thread.new { @events << [pid, Process.wait2(pid).last] }
         pid
       ensure
-        [begun, beat].each { |pipe| pipe&.close }
+        [begun, beat, *([begins, beats] unless pid)].each { |pipe| pipe&.close }
       end
 
       # @return [Boolean] whether the worker serves, or has served
-      def serves?(pid, seconds)
+      def serves?(pid)
         begins = @running.fetch(pid).last
-        !begins.wait_readable(seconds).nil? && !begins.eof?
+        !begins.wait_readable(0).nil? && !begins.eof?
+      end
+
+      # Waits until a worker serves; false if it ends before, or the service does.
+      def begins?(pid)
+        begins = @running.fetch(pid).last
+        latest = Clock.now + START
+        until begins.wait_readable(PAUSE / 10.0)
+          return false if @is_to_stop || Clock.now > latest
+        end
+        !begins.eof?
       end
 
       # The main program of a worker. A signal may reach all processes of the group, and the parent sends TERM as well, so
@@ -273,25 +293,40 @@ module Reactor
       def replace(place)
         earlier = @current[place]
         pid = start(place)
-        if serves?(pid, START)
+        if begins?(pid)
           @current[place] = pid
           end_worker(earlier, @stop_timeout)
-        else
+        elsif !@is_to_stop
           @logger.error("worker #{pid} has not started serving; #{earlier} keeps running")
           kill(:KILL, pid)
         end
+      rescue StandardError => error
+        @logger.error("no worker could be started: #{error.message} (#{error.class}); #{earlier} keeps running")
       end
 
       def ended(pid, status)
-        served = serves?(pid, 0)
+        served = serves?(pid)
         began, = forget(pid)
         place = @current.index(pid) or return
-        @failed_starts = served ? 0 : @failed_starts + 1
-        return @stopping = true if @failed_starts == FAILED_STARTS
+        @failed_starts = 0 if served
+        return if !served && fails?
 
         @logger.error("worker #{pid} ended (#{status}) and is replaced")
         sleep PAUSE if Clock.now - began < PAUSE
+        restart(place)
+      end
+
+      # @return [Boolean] whether so many starts have failed that the service ends
+      def fails? = (@failed_starts += 1) == FAILED_STARTS && (@stopping = true)
+
+      def restart(place)
         @current[place] = start(place)
+      rescue StandardError => error
+        @logger.error("no worker could be started: #{error.message} (#{error.class})")
+        return if fails? || @is_to_stop
+
+        sleep PAUSE
+        retry
       end
 
       def forget(pid) = @running.delete(pid).tap { |_, begins| begins.close }
