@@ -856,6 +856,7 @@ class TestRack < ReactorTest
   # X-Forwarded-For => REMOTE_ADDR, when 127.0.0.1 and 10.0.0.0/8 are trusted.
   FORWARDED = {
     nil => "127.0.0.1", "1.2.3.4" => "1.2.3.4", "6.6.6.6, 1.2.3.4, 10.1.1.1" => "1.2.3.4", "10.2.2.2, 10.1.1.1" => "10.2.2.2", "::1" => "::1",
+    "[2001:DB8:0::1]" => "2001:db8::1", "[2001:db8::1]:443" => "2001:db8::1", "1.2.3.4:5678, 10.1.1.1:80" => "1.2.3.4", "::ffff:1.2.3.4" => "1.2.3.4",
     "1.2.3.4, unknown" => "127.0.0.1", "1.2.3.4/8" => "127.0.0.1", "" => "127.0.0.1", "," => "127.0.0.1"
   }.freeze
 
@@ -867,7 +868,7 @@ class TestRack < ReactorTest
       FORWARDED.each do |forwarded, address|
         assert_equal [address, "http", "80", nil].inspect, ask.call(port, forwarded ? "X-Forwarded-For: #{forwarded}\r\n" : ""), forwarded
       end
-      assert_equal ["127.0.0.1", "https", "443", "on"].inspect, ask.call(port, "X-Forwarded-Proto: https\r\n")
+      assert_equal ["127.0.0.1", "https", "443", "on"].inspect, ask.call(port, "X-Forwarded-Proto: HTTPS\r\n")
       assert_equal ["127.0.0.1", "http", "80", nil].inspect, ask.call(port, "X-Forwarded-Proto: https, http\r\n")
     end
     assert_includes log.string, "1.2.3.4 - - ["

@@ -21,19 +21,20 @@ module Reactor
         address = client(env["HTTP_X_FORWARDED_FOR"])
         env["REMOTE_ADDR"] = address if address
         scheme = env["HTTP_X_FORWARDED_PROTO"]&.split(",")&.last&.strip
-        secure(env) if scheme == "https"
+        secure(env) if scheme&.casecmp?("https")
       end
 
       private
 
       # @return [String, nil] the last address that is no proxy's; the first if all are. What precedes it could be invented.
       def client(forwarded)
-        addresses = forwarded&.split(",")&.map(&:strip) or return
-        addresses.reverse_each do |address|
-          return unless valid?(address)
+        addresses = forwarded&.split(",") or return
+        address = nil
+        addresses.reverse_each do |named|
+          address = address_in(named.strip) or return
           return address unless trust?(address)
         end
-        addresses.first
+        address
       end
 
       def secure(env)
@@ -42,10 +43,12 @@ module Reactor
         env["SERVER_PORT"] = "443" unless env["HTTP_HOST"]&.match?(/:\d+\z/)
       end
 
-      def valid?(address)
-        !address.include?("/") && !IPAddr.new(address).nil?
+      # @return [String, nil] the address in one form, without the port that some proxies name
+      def address_in(named)
+        address = named[/\A\[([^\]]+)\](?::\d+)?\z/, 1] || named[/\A([\d.]+):\d+\z/, 1] || named
+        IPAddr.new(address).native.to_s unless address.include?("/")
       rescue ArgumentError
-        false
+        nil
       end
 
       def trust?(address)
