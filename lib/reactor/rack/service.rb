@@ -199,6 +199,9 @@ module Reactor
 
         Thread.new do
           sleep(seconds + MARGIN)
+          next unless @running.key?(pid)
+
+          @logger.error("worker #{pid} has not ended in time and is killed")
           kill(:KILL, pid)
         end
       end
