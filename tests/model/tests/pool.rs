@@ -8,7 +8,10 @@ use std::{
 };
 
 use loom::thread;
-use reactor::{Handle, Token, control, pool::{Job, Limits, Outcome, Pool, Refused, WorkClass}};
+use reactor::{
+    Handle, Token, control,
+    pool::{Job, Limits, Outcome, Pool, Refused, WorkClass},
+};
 
 use support::{Loop, model};
 

@@ -2,7 +2,10 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use reactor::{Events, Reactor, Token, pool::{Limits, Outcome, Refused, WorkClass}};
+use reactor::{
+    Events, Reactor, Token,
+    pool::{Limits, Outcome, Refused, WorkClass},
+};
 use reactor_faults::marks::{TEST, library, mark};
 
 use super::{World, print, report, retry};
