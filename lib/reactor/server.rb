@@ -48,6 +48,9 @@ module Reactor
     # are more, so that processes which share a listener share a burst.
     ACCEPTS_PER_TURN = 64
 
+    # The most fibers that linger at once. The stacks of a burst's fibers would stay in memory.
+    MOST_LINGERING = 256
+
     # Seconds for which nothing is accepted after an error that would probably recur at once.
     PAUSE = 0.1
 
@@ -65,7 +68,7 @@ module Reactor
     # the server is ending.
     RENEWED = %i[ready timeout failed].freeze
     HandshakeTimeout = Class.new(Timeout::Error)
-    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout
+    private_constant :ACCEPTS_PER_TURN, :MOST_LINGERING, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout
 
     # @return [Integer] open connections
     attr_reader :connections
@@ -342,7 +345,7 @@ module Reactor
 
         VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? @resting.request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
-        return !at_end?(io) if @stopping || @linger.zero?
+        return !at_end?(io) if @stopping || @linger.zero? || @lingering.size >= MOST_LINGERING
 
         @lingering[fiber] = true
         return true unless @scheduler.linger(io, @linger)

@@ -600,4 +600,21 @@ class TestServer < ReactorTest
       assert_equal "#<Reactor::Server 0 connections>", Reactor::Server.new(listener, idle_timeout: 1r, linger: 0, &UPCASE).inspect
     end
   end
+
+  # After a burst, most connections wait without a fiber, although they have not been idle for long.
+  def test_few_fibers_linger
+    skip_under_stress
+    most = Reactor::Server.const_get(:MOST_LINGERING)
+    run_plain do
+      Reactor.run do
+        listener = TCPServer.new("127.0.0.1", 0)
+        server = Reactor::Server.new(listener, linger: 3600) { |socket| (line = socket.gets) && socket.write(line) }.start
+        clients = Array.new(most + 20) { TCPSocket.new("127.0.0.1", listener.local_address.ip_port) }
+        2.times { clients.each { |client| client.write("hello\n"); assert_equal "hello\n", client.gets } }
+        assert_equal [most, clients.size], [server.instance_variable_get(:@lingering).size, server.connections]
+        clients.each(&:close)
+        server.stop
+      end
+    end
+  end
 end
