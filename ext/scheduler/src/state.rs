@@ -10,7 +10,7 @@
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and which transfers belong there |
-//! | `descriptor_uses` | descriptors in use, and the fibers and threads waiting to close them |
+//! | `descriptors_in_use` | descriptors in use, and the fibers and threads waiting to close them |
 //! | `driver_operations` | sends and file operations that the driver carries out |
 //! | `watchers`       | watchers: waits without a fiber |
 //! | `unpolled`       | waits for descriptors that the driver cannot poll |
@@ -18,7 +18,7 @@
 
 mod chance;
 mod current;
-pub mod descriptor_uses;
+pub mod descriptors_in_use;
 pub mod driver_operations;
 pub mod event_loop;
 pub mod fiber;
@@ -45,7 +45,7 @@ pub mod watchers;
 use std::{any::Any, sync::Arc, time::Instant};
 
 use current::Current;
-use descriptor_uses::DescriptorUses;
+use descriptors_in_use::DescriptorsInUse;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
 use object_ref::ObjectRef;
@@ -66,7 +66,7 @@ pub struct State {
     watchers: Watchers,
     unpolled: Unpolled,
     current: Current,
-    pub uses: DescriptorUses,
+    pub descriptors_in_use: DescriptorsInUse,
     /// Each worker that reads a file into a Ruby buffer holds a clone.
     pub worker_buffers: Arc<()>,
     /// The pool jobs that fibers wait for. They are not owned by the fibers' stack frames, because a fiber abandoned at the
@@ -88,7 +88,7 @@ impl State {
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.current.for_each_object(&mut visit);
-        self.uses.for_each_object(&mut visit);
+        self.descriptors_in_use.for_each_object(&mut visit);
     }
 }
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
-require_relative "arguments"
+require_relative "argument_checks"
 require_relative "connection"
 
 module Reactor
@@ -54,7 +54,7 @@ module Reactor
       # --- links ---------------------------------------------------------------------------------------------------
 
       def link(names, latency, **shares)
-        link = Link.new(Arguments.link(latency, shares), *shares.values)
+        link = Link.new(ArgumentChecks.link(latency, shares), *shares.values)
         names.empty? ? @links.default = link : @links[names.sort] = link
         nil
       end

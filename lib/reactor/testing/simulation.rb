@@ -3,7 +3,7 @@
 require_relative "../patches"
 require_relative "../run"
 require_relative "../scheduler"
-require_relative "arguments"
+require_relative "argument_checks"
 require_relative "confinement"
 require_relative "hooks"
 require_relative "sockets"
@@ -49,7 +49,7 @@ module Reactor
         def run(seed, complete, at: START, backend: nil, **options, &)
           raise "this thread already has a scheduler" if Fiber.scheduler
 
-          Arguments.check(seed, at, **options)
+          ArgumentChecks.check(seed, at, **options)
           Patches.install(Patches::VIRTUAL_TIME, PATCHES)
           random = Random.new(seed)
           world = nil

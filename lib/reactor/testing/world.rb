@@ -3,7 +3,7 @@
 require "rbconfig"
 require "timeout"
 require_relative "../checks"
-require_relative "arguments"
+require_relative "argument_checks"
 require_relative "host"
 require_relative "network"
 require_relative "trace"
@@ -262,7 +262,7 @@ module Reactor
       def add(name, client, block)
         raise ArgumentError, "no block given" unless block
 
-        Arguments.host_name(name)
+        ArgumentChecks.host_name(name)
         raise ArgumentError, "there already is a host #{name}" if @hosts.key?(name)
 
         @has_clients ||= client

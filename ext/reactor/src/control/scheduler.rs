@@ -8,7 +8,8 @@ use magnus::{
 };
 use reactor::Reactor;
 use reactor_scheduler::state::{
-    State, descriptor_uses::Use, gvl_quota::GvlQuota, object_ref::ObjectRef, time_slice::TimeSlice,
+    State, descriptors_in_use::Use, gvl_quota::GvlQuota, object_ref::ObjectRef,
+    time_slice::TimeSlice,
 };
 
 use crate::{
@@ -133,7 +134,7 @@ impl Scheduler {
 
     /// Ends one use of a descriptor, and wakes the closers that may close it now.
     pub fn end_use(&self, usage: Use) {
-        self.state_mut().uses.end(usage);
+        self.state_mut().descriptors_in_use.end(usage);
         self.push_to_closers();
     }
 

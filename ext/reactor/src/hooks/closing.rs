@@ -146,7 +146,7 @@ fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<S
 /// Parks until no worker uses the IO's descriptor. If the caller is on another thread, does not park, but returns
 /// whether a worker uses it.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().uses.is_in_use(io_number) {
+    if !this.state().descriptors_in_use.is_in_use(io_number) {
         return Ok(false);
     }
     if !this.affinity.is_current_thread() {

@@ -40,7 +40,7 @@ pub fn on_pool<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     let usage = (io_number, scope.slot);
-    scope.scheduler.state_mut().uses.begin(usage);
+    scope.scheduler.state_mut().descriptors_in_use.begin(usage);
     let job = begin_job(scope, io_number, |pool, token| {
         pool.submit_or_run(token, class, work)
     });
@@ -81,7 +81,7 @@ pub fn on_own_thread<T: Send + 'static>(
     let deadline = state.event_loop.deadline(limit);
     let token = state.fibers.wait_token(scope.slot);
     let timer = state.event_loop.timer(deadline, token);
-    state.uses.begin(usage);
+    state.descriptors_in_use.begin(usage);
     drop(state);
     let ended = wait_for_end(scope, io_number, job, timer, stop);
     scheduler.end_use(usage);

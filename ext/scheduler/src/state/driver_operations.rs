@@ -94,7 +94,7 @@ impl State {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let id = self.start(token, descriptor, operation)?;
         self.counters.carried += 1;
-        self.uses.begin((io_number, slot));
+        self.descriptors_in_use.begin((io_number, slot));
         Some(id)
     }
 

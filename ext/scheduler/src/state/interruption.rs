@@ -259,7 +259,7 @@ impl State {
     /// object on the same descriptor do not count.
     pub fn users_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Slot> {
         self.waiters_of(descriptor, &[io_number, SEVERAL])
-            .chain(self.uses.users(io_number))
+            .chain(self.descriptors_in_use.users(io_number))
             .collect()
     }
 

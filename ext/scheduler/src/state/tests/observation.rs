@@ -66,11 +66,11 @@ fn the_last_end_of_a_use_wakes_a_closing_fiber() {
     let (mut state, _script) = open();
     let (worker, closer) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     assert!(!state.begin_wait_until_unused(closer, 5));
-    state.uses.begin((5, worker));
+    state.descriptors_in_use.begin((5, worker));
     assert!(state.begin_wait_until_unused(closer, 5));
-    state.uses.end((5, worker));
+    state.descriptors_in_use.end((5, worker));
     assert_eq!(None, state.release_closers());
-    assert!(!state.uses.is_in_use(5));
+    assert!(!state.descriptors_in_use.is_in_use(5));
     assert_eq!(vec![closer], order(&mut state));
 }
 
@@ -90,10 +90,10 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     assert_eq!(Some(Duration::ZERO), state.event_loop.virtual_elapsed());
     assert_eq!(vec![worker], order(&mut state));
     state.begin_wait_until_unused(worker, 5);
-    state.uses.begin((5, worker));
+    state.descriptors_in_use.begin((5, worker));
     assert!(state.begin_wait_until_unused(worker, 5));
     assert_eq!(None, state.settle_before_advance(), "work goes on");
-    state.uses.end((5, worker));
+    state.descriptors_in_use.end((5, worker));
     state.release_closers();
     assert_eq!(vec![worker], order(&mut state));
     end_wait(&mut state, worker);

@@ -93,7 +93,7 @@ fn a_close_concerns_the_fibers_that_wait_for_the_same_object() {
     block(&mut state, second);
     assert_eq!(vec![first], state.users_of(5, 5));
     assert!(state.users_of(5, 6).is_empty());
-    state.uses.begin((6, second));
+    state.descriptors_in_use.begin((6, second));
     assert_eq!(vec![second], state.users_of(5, 6));
 }
 

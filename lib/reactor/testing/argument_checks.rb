@@ -8,7 +8,7 @@ module Reactor
     # Checks what the tests pass, before a world takes any descriptors.
     #
     # @api private
-    module Arguments
+    module ArgumentChecks
       class << self
         # Checks the arguments of {Testing.simulate}.
         #
@@ -49,6 +49,6 @@ module Reactor
         def number?(value) = Numeric === value && value.real? && value.finite?
       end
     end
-    private_constant :Arguments
+    private_constant :ArgumentChecks
   end
 end

@@ -24,15 +24,15 @@ pub enum Closer {
 }
 
 #[derive(Debug, Default)]
-pub struct DescriptorUses {
+pub struct DescriptorsInUse {
     /// The number of uses. Ordered, so that the uses of one IO object are found quickly among many others.
     held: BTreeMap<Use, u32>,
     /// Each closer, with the number of its IO object.
     closers: Vec<(u64, Closer)>,
 }
 
-impl DescriptorUses {
-    /// Marks the descriptor as in use: it must not be closed until [`DescriptorUses::end`].
+impl DescriptorsInUse {
+    /// Marks the descriptor as in use: it must not be closed until [`DescriptorsInUse::end`].
     pub fn begin(&mut self, usage: Use) {
         if usage.0 != 0 {
             *self.held.entry(usage).or_default() += 1;
@@ -87,7 +87,10 @@ impl State {
     /// returns `None`.
     pub fn release_closers(&mut self) -> Option<ObjectRef> {
         loop {
-            match self.uses.take_closer(self.event_loop.is_closed)? {
+            match self
+                .descriptors_in_use
+                .take_closer(self.event_loop.is_closed)?
+            {
                 Closer::Fiber(token) => _ = self.wake(token, WakeCause::Unblocked),
                 Closer::Thread(queue) => return Some(queue),
             }
@@ -97,19 +100,21 @@ impl State {
     /// Registers another thread that waits until the IO object is no longer in use. If it is not in use, returns false and
     /// does nothing.
     pub fn push_when_unused(&mut self, io_number: u64, queue: ObjectRef) -> bool {
-        let is_in_use = self.uses.is_in_use(io_number);
+        let is_in_use = self.descriptors_in_use.is_in_use(io_number);
         if is_in_use {
-            self.uses.add_closer(io_number, Closer::Thread(queue));
+            self.descriptors_in_use
+                .add_closer(io_number, Closer::Thread(queue));
         }
         is_in_use
     }
 
     /// Begins a wait until the IO object is no longer in use. If it is not in use, returns false and does nothing.
     pub fn begin_wait_until_unused(&mut self, slot: Slot, io_number: u64) -> bool {
-        let is_in_use = self.uses.is_in_use(io_number);
+        let is_in_use = self.descriptors_in_use.is_in_use(io_number);
         if is_in_use {
             let token = self.fibers.begin_wait(slot, Purpose::Work { io_number: 0 });
-            self.uses.add_closer(io_number, Closer::Fiber(token));
+            self.descriptors_in_use
+                .add_closer(io_number, Closer::Fiber(token));
         }
         is_in_use
     }
@@ -119,7 +124,7 @@ impl State {
 mod tests {
     use reactor::Token;
 
-    use super::{Closer, DescriptorUses};
+    use super::{Closer, DescriptorsInUse};
     use crate::state::object_ref::ObjectRef;
 
     #[test]
@@ -127,7 +132,7 @@ mod tests {
         let fiber = Closer::Fiber(Token::new(7, 1));
         let queues = [ObjectRef::new(40), ObjectRef::new(48)];
         let [thread, elsewhere] = queues.map(Closer::Thread);
-        let mut uses = DescriptorUses::default();
+        let mut uses = DescriptorsInUse::default();
         for usage in [(5, 1), (5, 2), (6, 3)] {
             uses.begin(usage);
         }
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_use_that_begins_twice_ends_twice() {
-        let mut uses = DescriptorUses::default();
+        let mut uses = DescriptorsInUse::default();
         uses.begin((5, 1));
         uses.begin((5, 1));
         uses.end((5, 1));
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn work_without_a_descriptor_uses_nothing() {
-        let mut uses = DescriptorUses::default();
+        let mut uses = DescriptorsInUse::default();
         uses.begin((0, 1));
         assert!(!uses.is_in_use(0));
     }
