@@ -3,11 +3,11 @@
 # Runs random programs on threads and on the backends: see bin/check fuzz.
 
 require "etc"
-require "optparse"
 require_relative "generator"
 require_relative "known"
 require_relative "runner"
 require_relative "shrinker"
+require_relative "../ruby/seeds"
 
 module Fuzz
   class Main
@@ -17,75 +17,38 @@ module Fuzz
     SHRINK_BASE = 1
     REPEATS = 5
 
-    Options = Struct.new(:seed, :seconds, :programs, :backends, :program, :jobs, keyword_init: true)
-
+    # @return [Hash] see {Seeds.options}
     def self.options(arguments)
-      options = Options.new(seed: Random.new_seed % 1_000_000, seconds: nil, backends: nil, jobs: Etc.nprocessors)
-      OptionParser.new do |parser|
-        parser.banner = "bin/check fuzz [options]"
-        parser.on("--seed N", Integer, "the first program's seed; the next program has the next number") { |value| options.seed = value }
-        parser.on("--seconds N", Float, "stop after this time (default: 60)") { |value| options.seconds = value }
-        parser.on("--programs N", Integer, "stop after this many programs") { |value| options.programs = value }
-        parser.on("--backends A,B", Array, "these only (default: those that work here)") { |value| options.backends = value }
-        parser.on("--program FILE", "run and shrink this program, as JSON") { |value| options.program = Program.parse(File.read(value)) }
-        parser.on("--jobs N", Integer, "this many programs at a time") { |value| options.jobs = value }
-      end.parse!(arguments)
-      options.seconds ||= options.programs ? Float::INFINITY : 60
-      options
+      Seeds.options(arguments, "programs", jobs: Etc.nprocessors, backends: nil) do |parser|
+        parser.on("--program FILE", "run and shrink this program, as JSON") { |file| Program.parse(File.read(file)) }
+      end
     end
 
     def initialize(options, out = $stdout)
-      @options = options
+      @first, @program, @backends = options.values_at(:seed, :program, :backends)
+      @runners = Array.new(options[:jobs]) { Runner.new(@backends) }
+      @seeds = Seeds.new(**options, count: @program ? 1 : options[:count])
       @out = out
-      @backends = options.backends || available
       @known = Known.new
       @lock = Mutex.new
       @counts = Hash.new(0)
-      @found = {} # by backend and source: what first led to it
-      @next = options.seed
       @started = now
-      @end = @started + options.seconds
     end
 
     # @return [Boolean] whether no difference came again that has no explanation
     def run
-      say "fuzz: Ruby #{RUBY_VERSION}, threads against #{@backends.join(", ")}, --seed #{@options.seed}"
-      jobs = @options.program ? 1 : @options.jobs
-      Array.new(jobs) { Thread.new { work } }.each(&:join)
-      say "fuzz on Ruby #{RUBY_VERSION}: #{@counts[:programs]} programs (--seed #{@options.seed} to #{@next - 1}), #{@counts[:differences]} differences, " \
+      say "fuzz: Ruby #{RUBY_VERSION}, threads against #{@backends.join(", ")}, --seed #{@first}"
+      @seeds.run { |seed, job| one(@runners[job], @program || Generator.program(seed), seed) }
+      say "fuzz on Ruby #{RUBY_VERSION}: #{@seeds.begun} programs (--seed #{@first} to #{@first + @seeds.begun - 1}), #{@seeds.failures.size} differences, " \
           "#{@counts[:known]} known, #{@counts[:rare]} that did not come again, #{@counts[:undetermined]} programs that differ on threads from run to run"
-      @counts[:differences].zero?
+      @seeds.failures.empty?
+    ensure
+      @runners.each(&:close)
     end
 
     private
 
-    def available
-      text = IO.popen([RbConfig.ruby, "-I", File.join(WorkerProcess::ROOT, "lib"), "-r", "reactor", "-e",
-                       "print Reactor.backends.select { |_, answer| answer == true }.keys.join(\",\")"], &:read)
-      text.split(",")
-    end
-
-    def work
-      runner = Runner.new(@backends)
-      return one(runner, @options.program, nil) if @options.program
-
-      while (seed = take)
-        one(runner, Generator.program(seed), seed)
-      end
-    ensure
-      runner&.close
-    end
-
-    def take
-      @lock.synchronize do
-        return if now > @end || @counts[:differences] >= MOST || (@options.programs && @counts[:programs] >= @options.programs)
-
-        (@next += 1) - 1
-      end
-    end
-
     def one(runner, program, seed)
-      count(:programs)
       differences = runner.differences(program)
       return count(:undetermined) unless differences
 
@@ -103,11 +66,10 @@ module Fuzz
       smallest, times = shrunk(runner, difference, times)
       return if known?(smallest, seed)
 
-      source = Printer.source(smallest.program)
-      first = @lock.synchronize { @found[[smallest.backend, source]] ||= label(seed) }
-      return say("again: #{label(seed)}, #{smallest.backend}: the same program as of #{first}") unless first == label(seed)
+      first = @seeds.failed([smallest.backend, Printer.source(smallest.program)], seed)
+      return say("again: #{label(seed)}, #{smallest.backend}: the same program as of #{label(first)}") unless first == seed
 
-      count(:differences)
+      @seeds.stop if @seeds.failures.size >= MOST
       report(smallest, seed, times, found)
     end
 
@@ -146,7 +108,7 @@ module Fuzz
           "threads: #{difference.expected}", "#{difference.backend}: #{difference.actual}", Printer.source(difference.program), "program: #{difference.program}"
     end
 
-    def label(seed) = seed ? "--seed #{seed}" : "the program"
+    def label(seed) = @program ? "the program" : "--seed #{seed}"
     def count(what) = @lock.synchronize { @counts[what] += 1 }
     def say(*lines) = @lock.synchronize { @out.puts(lines); @out.flush }
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -2,6 +2,7 @@
 
 require_relative "helper"
 require_relative "group_trees"
+require_relative "seeds"
 require "reactor/testing"
 
 # Random trees of groups, deadlines, shields and timeouts end as the model predicts.
@@ -24,27 +25,26 @@ class TestProperty < ReactorTest
     world
   end
 
-  # @param worlds [Hash{Integer => World}] by seed
-  def assert_no_violations(worlds)
-    violations = worlds.flat_map { |seed, world| world.violations.uniq.map { |what| "SEED=#{seed} TREES=1: #{what}" } }
-    assert_empty violations.first(5), "#{violations.size} violations"
-  end
+  def note(seeds, seed, world) = world.violations.uniq.each { |what| seeds.failed(what, seed) }
+  def assert_none_failed(seeds) = assert_empty(seeds.report { |seed| "SEED=#{seed} TREES=1" }.first(5))
 
   def test_random_trees_of_scopes_end_as_the_model_says_in_virtual_time
-    run_plain(within: TEST_TIMEOUT + (TREES / 20)) do
-      (SEED...SEED + TREES).each_slice(50) { |seeds| assert_no_violations(seeds.to_h { |seed| [seed, grow(seed)] }) }
-    end
+    seeds = Seeds.new(seed: SEED, count: TREES, enough: 5)
+    run_plain(within: TEST_TIMEOUT + (TREES / 20)) { seeds.run { |seed| note(seeds, seed, grow(seed)) } }
+    assert_none_failed(seeds)
   end
 
   def test_random_trees_of_scopes_end_as_the_model_says
-    worlds = (SEED..SEED + (TREES / 10)).to_h { |seed| [seed, GroupTrees::World.new(seed, exact: false, threads: THREADS)] }
+    seeds = Seeds.new(seed: SEED, count: (TREES / 10) + 1)
+    worlds = {}
     run_scheduler do |scheduler|
       world = nil
       scheduler.define_singleton_method(:report_error) { |error, *, **| world.report(error) }
-      Fiber.schedule { worlds.each_value { |each| (world = each).run } }
+      Fiber.schedule { seeds.run { |seed| (world = worlds[seed] = GroupTrees::World.new(seed, exact: false, threads: THREADS)).run } }
       scheduler.run
     end
-    assert_no_violations(worlds)
+    worlds.each { |seed, world| note(seeds, seed, world) }
+    assert_none_failed(seeds)
   end
 
   def test_a_seed_determines_the_tree

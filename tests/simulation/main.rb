@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "bug"
+require_relative "../ruby/seeds"
 
 # The command line of bin/check simulation: see tests/simulation/check.
 module Simulations
@@ -15,43 +16,43 @@ module Simulations
     Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - from
   end
 
-  # @return [Hash{String => Array<Integer>}] seeds by what they failed with
-  def failures(seeds)
-    (0...seeds).each_with_object(Hash.new { |all, what| all[what] = [] }) do |seed, found|
+  # @yield [seed] an error that is raised is a failure
+  # @return [Seeds] after the run
+  def tried(options)
+    seeds = Seeds.new(**options)
+    seeds.run do |seed|
       yield seed
     rescue StandardError => error
-      found["#{error.class}: #{error.message[/\A[^\n]*/]}"] << seed
+      seeds.failed("#{error.class}: #{error.message[/\A[^\n]*/]}", seed)
     end
+    seeds
   end
 
   # @return [Boolean]
-  def bugs(seeds, word = "")
-    chosen = Bugs::ALL.each_key.select { |name| name.include?(word) }
-    chosen.map do |name|
-      found, wrong = [false, true].map do |mended|
-        failures(seeds) { |seed| Bugs.simulate(name, mended, seed: seed) }.each_value.sum(&:size)
-      end
-      puts format("%-20s %6d of %d seeds; mended: %d; the first, shrunk: %s", name, found, seeds, wrong, first(name, seeds))
+  def bugs(options, word)
+    Bugs::ALL.each_key.select { |name| name.include?(word) }.map do |name|
+      found, wrong = [false, true].map { |mended| tried(options) { |seed| Bugs.simulate(name, mended, seed: seed) } }
+      found, wrong, of = found.failed_times, wrong.failed_times, found.begun
+      puts format("%-20s %6d of %d seeds; mended: %d; the first, shrunk: %s", name, found, of, wrong, first(name, options))
       found.positive? && wrong.zero?
     end.all?
   end
 
-  def first(name, seeds)
-    Bugs.explore(name, false, runs: seeds)
+  def first(name, options)
+    Bugs.explore(name, false, runs: options[:count], seed: options[:seed])
   rescue StandardError => error
     "#{error.message[/\A[^\n]*/]} (#{error.message[/\(simulated with (.*)\)$/, 1]})"
   end
 
-  def programs(seeds, word = "")
+  def programs(options, word)
     require_relative "programs"
     Programs::ALL.select { |name| name.to_s.include?(word) }.map do |name|
-      failed = nil
-      seconds = cpu do
-        failed = failures(seeds) { |seed| Reactor::Testing.simulate(seed: seed, twice: true) { |world| Programs.public_send(name, world) } }
-      end
-      puts format("%-20s %6d of %d seeds fail, %.0f s of CPU", name, failed.each_value.sum(&:size), seeds, seconds)
-      failed.each { |what, which| puts "  #{what} (#{which.size}: #{which.first(5).join(", ")})" }
-      failed.empty?
+      seeds = nil
+      run = ->(seed) { Reactor::Testing.simulate(seed: seed, twice: true) { |world| Programs.public_send(name, world) } }
+      seconds = cpu { seeds = tried(options, &run) }
+      puts format("%-20s %6d of %d seeds fail, %.0f s of CPU", name, seeds.failed_times, seeds.begun, seconds)
+      puts seeds.report { |seed| "bin/check simulation programs 1 #{name} --seed #{seed}" }
+      seeds.failures.empty?
     end.all?
   end
 
@@ -118,10 +119,11 @@ module Simulations
   end
 end
 
+options = Seeds.options(ARGV, seed: 0)
 command, seeds, word = ARGV
 done =
   case command
-  when "bugs", "programs" then Simulations.public_send(command, Integer(seeds || 1_000), word || "")
+  when "bugs", "programs" then Simulations.public_send(command, { **options, count: Integer(seeds || 1_000) }, word.to_s)
   when "speed" then Simulations.speed
   else abort File.read(File.join(__dir__, "check"))[/^# .*?\n\n|^# .*?(?=^set)/m]
   end

@@ -7,6 +7,7 @@ require "tmpdir"
 require_relative "comparison"
 require_relative "known"
 require_relative "run"
+require_relative "../../ruby/seeds"
 
 # Runs CRuby's own test files, each test's body in a fiber of our scheduler, and compares them with a plain run.
 # bin/check conformance calls this.
@@ -35,7 +36,7 @@ module Wide
       @more = more
       @place = Place.new([RbConfig.ruby], File.expand_path(source))
       @files = select(File.join(data, "files"), part, words)
-      @backends = backends || all_backends
+      @backends = backends || Seeds.backends
       @output = output
     end
 
@@ -57,12 +58,6 @@ module Wide
       rows = rows.select { |mark, _| mark == "+" } if part
       names = rows.map(&:last).select { |name| File.exist?(File.join(@place.source, "test", name)) }
       words.empty? ? names : names.select { |name| words.any? { |word| name.include?(word) } }
-    end
-
-    def all_backends
-      $LOAD_PATH.unshift(Run::LIB)
-      require "reactor"
-      Reactor.backends.select { |_, answer| answer == true }.keys.map(&:to_s)
     end
 
     # The logs are kept if WIDE_LOGS names a folder for them.
