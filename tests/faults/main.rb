@@ -4,28 +4,23 @@ require "etc"
 require "optparse"
 require_relative "list"
 require_relative "run"
+require_relative "../ruby/seeds"
 
-# Runs program.rb once for each call of the extension, each error of that call in the list, and each place where it is made.
-# There the call fails. What the program prints must be what it prints without a failure.
-#
-#   ruby tests/faults/main.rb                       all of it, on each backend that works here
-#   ruby tests/faults/main.rb --call epoll_ctl      the calls with this word in their names
-#   ruby tests/faults/main.rb --task stream         those for one task of the program; main or thread: for none
-#   ruby tests/faults/main.rb --part                the first call of each kind of each task, with one error
-#   ruby tests/faults/main.rb --pairs FILE          appends the pairs of a call and an error that were made
-#   ruby tests/faults/main.rb --complete            fails if a pair of the list is not in that file
+# Runs the scenarios of the core on each driver, and program.rb on each backend, once for each call, each error of that call in the list,
+# and each place where it is made. There the call fails. What is printed must be what is printed without a failure.
 module Faults
   UNAVAILABLE = 77
   WATCHED = 3 # runs without a failure: in one of them each call is made
-  BATCH = 50 # runs of one program, which forks for each
+  BATCH = 50 # runs of one program, each in another process
   TRIES = 3 # a call that is not made in one run is made in another
 
-  # All of it on one backend.
+  # Those of one program.
   class Trials
+    # The pairs of a call and an error that were made.
     attr_reader :made
 
-    def initialize(backend)
-      @backend = backend
+    def initialize(program)
+      @program = program
       @made = []
       @problems = 0
     end
@@ -37,10 +32,10 @@ module Faults
       chosen = in_part ? part(faults) : faults
       unmade = chosen
       TRIES.times { unmade = in_parallel(unmade) { |batch| try(batch) } }
-      unmade.each { |fault| puts "#{@backend}: #{describe(fault)}: not made in #{TRIES} runs" }
+      unmade.each { |fault| puts "#{@program.name}: #{describe(fault)}: not made in #{TRIES} runs" }
       report_unmade(chosen) unless in_part
-      problem("no fault was made") if @made.empty?
-      puts "#{@backend}: #{@usual.calls.size} calls, #{faults.map(&:pair).uniq.size} pairs of a call and an error, " \
+      problem("no fault was made") if @made.empty? && (chosen.any? || @usual.calls.empty?)
+      puts "#{@program.name}: #{@usual.calls.size} calls, #{faults.map(&:pair).uniq.size} pairs of a call and an error, " \
            "#{chosen.size - unmade.size} of #{faults.size} faults made"
       @problems
     end
@@ -49,7 +44,7 @@ module Faults
 
     # Runs without a failure. A place may be reached more often in one of them than in another.
     def watch
-      batch = Batch.new(@backend, [nil] * WATCHED)
+      batch = Batch.new(@program, [nil] * WATCHED)
       abort_unsupported(batch.reason) if batch.reason
       runs = batch.runs.compact
       @usual = runs.max_by(&:total)
@@ -69,38 +64,31 @@ module Faults
       end.select { |fault| yield fault, @usual.name_of(fault.place.task) }
     end
 
-    # Faults that are the same on each machine: not those of calls for no task, whose order depends on the machine.
+    # Faults that are the same on each machine. The order of calls for no task of program.rb depends on the machine.
     def part(faults)
-      firsts = faults.select { |fault| fault.occurrence == 1 && !Place::SHARED.include?(fault.place.task) && @always.include?(fault.place) }
+      firsts = faults.select { |fault| fault.occurrence == 1 && @always.include?(fault.place) }
+      firsts = firsts.reject { |fault| Place::SHARED.include?(fault.place.task) } unless @program.of_the_core?
       firsts.group_by(&:place).map { |_, group| group[describe(group.first).sum % group.size] }
     end
 
     # Returns the faults that could not be made.
     def try(faults)
-      faults.zip(Batch.new(@backend, faults).runs).reject { |fault, run| judge(fault, run) }.map(&:first)
+      faults.zip(Batch.new(@program, faults).runs).reject { |fault, run| judge(fault, run) }.map(&:first)
     end
 
     # Whether the fault was made.
     def judge(fault, run)
       return false unless run
 
-      Verdict.new(fault, run, @usual).problems.each { |text| problem("#{describe(fault)}: #{text}") }
+      Verdict.new(@program, fault, run, @usual).problems.each { |text| problem("#{describe(fault)}: #{text}") }
       @made << fault.pair if run.made?
       run.made?
     end
 
-    def in_parallel(faults, &)
-      queue = Thread::Queue.new(faults.each_slice(BATCH).to_a).close
-      workers = Array.new(Etc.nprocessors) do
-        Thread.new do
-          done = []
-          while (batch = queue.pop)
-            done.concat(yield(batch))
-          end
-          done
-        end
-      end
-      workers.flat_map(&:value)
+    def in_parallel(faults)
+      batches = faults.each_slice(BATCH).to_a
+      Seeds.new(count: batches.size, jobs: Etc.nprocessors).run { |number| batches[number] = yield batches[number] }
+      batches.flatten(1)
     end
 
     # Which pairs there are depends on the machine where a call is not made in each run.
@@ -113,7 +101,7 @@ module Faults
 
     def problem(text)
       @problems += 1
-      puts "#{@backend}: #{text}"
+      puts "#{@program.name}: #{text}"
       $stdout.flush
     end
 
@@ -125,49 +113,46 @@ module Faults
 
   class Main
     def initialize(arguments)
+      @complete = arguments.empty?
       OptionParser.new do |options|
-        options.on("--call WORD") { |word| @call = word }
-        options.on("--task NAME") { |name| @task = name }
+        options.on("--core", "the core only") { @ruby = false }
+        options.on("--ruby", "the Ruby program only") { @core = false }
+        options.on("--call WORD", "the calls with this word in their names") { |word| @call = word }
+        options.on("--task NAME", "those for one task of the Ruby program; main or thread: for none") { |name| @task = name }
         options.on("--error NAME") { |name| @error = name }
-        options.on("--part") { @part = true }
-        options.on("--backends LIST") { |list| @backends = list.split(",") }
-        options.on("--pairs FILE") { |path| @pairs = path }
-        options.on("--complete") { @complete = true }
+        options.on("--part", "of each place the first call, with one error") { @part = true }
+        options.on("--backends LIST", Array, "of the Ruby program") { |list| @backends = list }
       end.parse!(arguments)
     end
 
+    # Returns whether there was no problem.
     def run
-      raise "there is no backend" if backends.empty?
+      found = programs.map { |program| Trials.new(program) }.sum do |trials|
+        trials.run(@part) { |fault, task| chosen?(fault, task) }.tap { made.concat(trials.made) }
+      end
+      raise "no fault was made" if made.empty?
 
-      found = backends.sum { |backend| on(backend) }
       found += incomplete if @complete
       puts "#{found} problems"
-      found.zero? ? 0 : 1
+      found.zero?
     end
 
     private
 
-    def backends
-      @backends ||= begin
-        usable = "puts Reactor.backends.select { |_, answer| answer == true }.keys"
-        IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-rreactor", "-e", usable], &:read).split
-      end
-    end
+    def made = @made ||= []
 
-    def on(backend)
-      trials = Trials.new(backend)
-      found = trials.run(@part) { |fault, task| chosen?(fault, task) }
-      List.write(@pairs, trials.made.uniq) if @pairs
-      found
+    def programs
+      of_ruby = @ruby == false ? [] : (@backends || Seeds.backends).map { |backend| Program.of_ruby(backend) }
+      [*(Program.of_the_core unless @core == false), *of_ruby]
     end
 
     def chosen?(fault, task)
       (@call.nil? || fault.call.include?(@call)) && (@error.nil? || fault.error == @error) && (@task.nil? || task == @task)
     end
 
-    # Each pair of the list must have been made, by this program or by the scenarios of the core.
+    # Each pair of the list must have been made.
     def incomplete
-      never = List.pairs - List.read(@pairs)
+      never = List.pairs - made
       List.describe(never).each { |text| puts "#{text}: never made" }
       puts "#{List.pairs.size - never.size} of the #{List.pairs.size} pairs of the list made"
       never.size

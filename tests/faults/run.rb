@@ -6,10 +6,20 @@ require "tmpdir"
 
 module Faults
   ROOT = File.expand_path("../..", __dir__)
-  PROGRAM = File.join(__dir__, "program.rb")
-  INJECTOR = File.join(ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target/faults"), "debug/reactor-faults")
+  BUILT = File.join(ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target/faults"), "debug")
   SECONDS = 60 # a run takes one; longer than that is a hang
-  MORE_CALLS = 300 # than without a failure: a busy loop
+
+  # What runs under supervision. Calls of the file with the end `library` count. More calls than without a failure and `slack` are a busy
+  # loop.
+  Program = Struct.new(:name, :environment, :command, :library, :slack) do
+    def self.of_the_core = IO.popen(["#{BUILT}/scenarios"], &:read).split.map { |name| new(name, {}, ["#{BUILT}/scenarios", name], "-", 100) }
+
+    def self.of_ruby(backend)
+      new(backend, { "REACTOR_BACKEND" => backend }, [RbConfig.ruby, "-I#{ROOT}/lib", File.join(__dir__, "program.rb")], "reactor.so", 300)
+    end
+
+    def of_the_core? = library == "-"
+  end
 
   # A call that is made for a task of the program, by the number of the task; "main" or "thread" if it is for none.
   Place = Struct.new(:call, :task)
@@ -22,18 +32,18 @@ module Faults
     def arguments = [place.task, occurrence, error, call]
   end
 
-  # Runs of the program one after the other, each in a process that is forked from one that has loaded everything.
+  # Runs of a program one after the other, each in a process of its own.
   class Batch
     # Nil for a run that has not begun.
     attr_reader :runs, :reason
 
     # A fault for each run; nil: it is only watched.
-    def initialize(backend, faults)
+    def initialize(program, faults)
       Dir.mktmpdir do |folder|
         plans = faults.map { |fault| fault ? fault.arguments.join(" ") : "watch" }
         File.write("#{folder}/plans", plans.map { |plan| "#{plan}\n" }.join)
-        text, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, INJECTOR, "#{folder}/report", "reactor.so", SECONDS.to_s,
-                                       "#{folder}/plans", "--", RbConfig.ruby, "-I#{ROOT}/lib", PROGRAM, folder, faults.size.to_s)
+        text, status = Open3.capture2e(program.environment, "#{BUILT}/reactor-faults", "#{folder}/report", program.library, SECONDS.to_s,
+                                       "#{folder}/plans", "--", *program.command, folder, faults.size.to_s)
         @reason = text.lines.last.to_s.chomp unless status.success?
         @runs = Array.new(faults.size)
         sections(folder).each { |number, lines| @runs[number] = Run.new(lines, text_of("#{folder}/#{number}.out"), text_of("#{folder}/#{number}.err")) }
@@ -93,7 +103,8 @@ module Faults
     # What a task is left with if one of its descriptors is always ready.
     ALWAYS_READY = { "limit" => ["not ready", "ready"] }.freeze
 
-    def initialize(fault, run, usual)
+    def initialize(program, fault, run, usual)
+      @program = program
       @fault = fault
       @run = run
       @usual = usual
@@ -152,11 +163,11 @@ module Faults
 
     # pthread_create(3) reports each failure of clone3(2) as EAGAIN, and Ruby as a ThreadError.
     def classes
-      @fault.call == "clone3" ? %w[Errno::EAGAIN ThreadError] : [Errno.const_get(@fault.error).name]
+      @fault.call == "clone3" ? %w[Errno::EAGAIN ThreadError] : ["Errno::#{@fault.error}", Errno.const_get(@fault.error).name]
     end
 
     def busy
-      "makes #{@run.total} calls instead of #{@usual.total}" if @run.total > @usual.total + MORE_CALLS
+      "makes #{@run.total} calls instead of #{@usual.total}" if @run.total > @usual.total + @program.slack
     end
   end
 end

@@ -1,47 +1,17 @@
 //! The names of system calls, and the list of the errors that each is made to fail with.
 
 use std::{
-    collections::BTreeMap,
     ffi::{CStr, c_char, c_int},
     fmt::Write,
 };
 
 use crate::supervisor::Call;
 
-/// The list beside this crate.
-pub const LIST: &str = include_str!("../calls");
-
-/// What the list says of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Row {
-    /// It fails with each of these errors.
-    Fails(Vec<&'static str>),
-    /// It is not made to fail, for this reason.
-    Kept(&'static str),
-}
-
-/// The rows of the list by name.
-pub fn rows() -> BTreeMap<&'static str, Row> {
-    let mut rows = BTreeMap::new();
-    for line in LIST.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if let Some((name, reason)) = line.split_once(" - ") {
-            rows.insert(name.trim(), Row::Kept(reason.trim()));
-        } else if let Some((name, errors)) = line.split_once(':') {
-            // "@4.0" says from which Ruby on.
-            let errors = errors.split_whitespace();
-            let errors = errors.filter(|word| !word.starts_with('@')).collect();
-            rows.insert(name.trim(), Row::Fails(errors));
-        }
-    }
-    rows
-}
-
-/// The numbers of the calls that the list names.
+/// The numbers of the calls that are made to fail: the names before a colon.
 pub fn numbers() -> Vec<i64> {
-    let rows = rows();
-    let listed = rows.iter().filter(|(_, row)| matches!(row, Row::Fails(_)));
-    let names = listed.filter_map(|(name, _)| name.split(' ').next());
+    let rows = include_str!("../calls").lines();
+    let listed = rows.filter(|line| !line.starts_with('#') && !line.contains(" - "));
+    let names = listed.filter_map(|line| line.split_once(':')?.0.split(' ').next());
     let mut numbers: Vec<i64> = names.filter_map(number).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -97,15 +67,17 @@ fn variant(call: &Call) -> Option<String> {
 
 /// The number of an error by its name.
 pub fn error(name: &str) -> Option<i32> {
+    (1..=libc::EHWPOISON).find(|error| error_name(*error) == Some(name))
+}
+
+pub fn error_name(error: i32) -> Option<&'static str> {
     unsafe extern "C" {
         safe fn strerrorname_np(error: c_int) -> *const c_char;
     }
-    let is_named = |error: &i32| {
-        let known = strerrorname_np(*error);
-        // SAFETY: a name that is not null is a string of the C library's.
-        !known.is_null() && unsafe { CStr::from_ptr(known) }.to_bytes() == name.as_bytes()
-    };
-    (1..=libc::EHWPOISON).find(is_named)
+    let known = strerrorname_np(error);
+    // SAFETY: a name that is not null is a string of the C library's, which stays.
+    let name = (!known.is_null()).then(|| unsafe { CStr::from_ptr(known) });
+    name?.to_str().ok()
 }
 
 fn number(name: &str) -> Option<i64> {
@@ -192,23 +164,3 @@ const NAMES: &[(&str, i64)] = &[
     ("waitid", libc::SYS_waitid),
     ("write", libc::SYS_write),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::{Row, error, number, rows};
-
-    #[test]
-    fn every_name_of_the_list_is_known() {
-        for (name, row) in rows() {
-            let call = name.split(' ').next().unwrap_or_default();
-            assert!(number(call).is_some(), "{name}");
-            match row {
-                Row::Fails(errors) => {
-                    assert!(!errors.is_empty(), "{name}");
-                    assert!(errors.iter().all(|name| error(name).is_some()), "{name}");
-                }
-                Row::Kept(reason) => assert!(reason.len() >= 15, "{name}: why?"),
-            }
-        }
-    }
-}

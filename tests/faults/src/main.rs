@@ -1,5 +1,5 @@
-//! `reactor-faults REPORT LIBRARY SECONDS PLANS -- COMMAND…`: runs a program, and writes what it did. PLANS is a file with a line
-//! for each trial: `watch`, or `TASK NUMBER ERROR CALL`.
+//! `reactor-faults REPORT LIBRARY SECONDS PLANS -- COMMAND…`: runs a program, and writes what it did. Only calls of the file with
+//! the end LIBRARY count; `-`: all. PLANS is a file with a line for each trial: `watch`, or `TASK NUMBER ERROR CALL`.
 
 use std::{env, error::Error, fmt::Write, fs, path::Path, process::exit, time::Duration};
 
@@ -26,8 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
     let helper = env::current_exe()?;
     let program = command(&helper, &Plan::asked(&plans), &program[1..]);
+    let library = Some(&**library).filter(|library| *library != "-");
     let limit = Duration::from_secs(seconds.parse()?);
-    let done = trials(program, &plans, Some(library), limit)?;
+    let done = trials(program, &plans, library, limit)?;
     write(Path::new(report), &done)
 }
 

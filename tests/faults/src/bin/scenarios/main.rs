@@ -1,17 +1,30 @@
-//! What the supervised programs do. A step that fails is reported and done again.
+//! Programs that use the core, and run under supervision. A step that fails is reported and done again.
+//!
+//!     scenarios                       prints their names
+//!     scenarios NAME FOLDER TRIALS    runs one as often, each time in another process, which writes to FOLDER/n.out and FOLDER/n.err
+//!     scenarios NAME NUMBER           runs it once
 
 mod operations;
 mod readiness;
 mod threads;
 
 use std::{
-    fs, io,
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    env,
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::Command,
     thread,
 };
 
 use reactor::Backend;
-use reactor_faults::marks::{BEGIN, END, TEST, library, mark};
+use reactor_faults::{
+    list::error_name,
+    marks::{BEGIN, END, TEST, library, mark},
+};
 
 type Scenario = fn(&World);
 
@@ -34,8 +47,34 @@ const OF_THE_RING: [(&str, Scenario); 5] = [
     ("operations-overflow", operations::overflow),
 ];
 
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    match &words[..] {
+        [] => names().iter().for_each(|name| println!("{name}")),
+        [name, number] => run(name, number.parse().unwrap()),
+        [name, folder, trials] => {
+            for number in 0..trials.parse().unwrap() {
+                start(name, folder, number);
+            }
+        }
+        _ => panic!("see the beginning of the source"),
+    }
+}
+
+/// The supervisor kills all processes of a trial that hangs, so it has a group of its own.
+fn start(name: &str, folder: &str, number: u64) {
+    let output = |ending| File::create(format!("{folder}/{number}.{ending}")).unwrap();
+    Command::new(env::current_exe().unwrap())
+        .args([name, &number.to_string()])
+        .process_group(0)
+        .stdout(output("out"))
+        .stderr(output("err"))
+        .status()
+        .unwrap();
+}
+
 /// As `epoll/open`.
-pub fn names() -> Vec<String> {
+fn names() -> Vec<String> {
     let mut names = Vec::new();
     for backend in [Backend::Epoll, Backend::Uring, Backend::Poll] {
         if backend.availability().is_err() {
@@ -53,7 +92,7 @@ pub fn names() -> Vec<String> {
     names
 }
 
-pub fn run(name: &str) {
+fn run(name: &str, number: u64) {
     let (backend, name) = name.split_once('/').unwrap();
     let world = World {
         backend: backend.parse().unwrap(),
@@ -61,7 +100,7 @@ pub fn run(name: &str) {
     let mut all = OF_EACH_DRIVER.iter().chain(&OF_THE_RING);
     let (_, scenario) = all.find(|(known, _)| *known == name).unwrap();
     let before = descriptors();
-    mark(BEGIN);
+    mark(BEGIN + number);
     mark(TEST);
     scenario(&world);
     mark(END);
@@ -86,15 +125,15 @@ pub fn retry<T>(mut run: impl FnMut() -> io::Result<T>) -> T {
 }
 
 pub fn report(error: &io::Error) {
-    match error.raw_os_error() {
-        Some(number) => println!("\nerror {number}"),
-        None => println!("\nerror {error}"),
+    match error.raw_os_error().and_then(error_name) {
+        Some(name) => println!("error core Errno::{name}"),
+        None => println!("error core {error}"),
     }
 }
 
 /// Prints what must be the same in each run.
 pub fn print(line: &str) {
-    println!("\n| {line}");
+    println!("| {line}");
 }
 
 pub fn pair() -> (UnixStream, UnixStream) {
@@ -113,7 +152,7 @@ fn descriptors() -> usize {
 
 /// Returns when the workers of a pool that was dropped have ended.
 fn until_alone() {
-    // The main thread of the test program, and the one of this test. The ring's own threads end with the ring.
+    // The ring's own threads end with the ring.
     let threads = || {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let names =
@@ -121,7 +160,7 @@ fn until_alone() {
         names.filter(|name| !name.starts_with("iou-")).count()
     };
     for _ in 0..1_000_000 {
-        if threads() <= 2 {
+        if threads() == 1 {
             return;
         }
         thread::yield_now();
