@@ -131,6 +131,7 @@ const NAMES: &[(&str, i64)] = &[
     ("open", libc::SYS_open),
     ("openat", libc::SYS_openat),
     ("pidfd_open", libc::SYS_pidfd_open),
+    ("pipe", libc::SYS_pipe),
     ("poll", libc::SYS_poll),
     ("ppoll", libc::SYS_ppoll),
     ("prctl", libc::SYS_prctl),
