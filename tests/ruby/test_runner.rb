@@ -4,10 +4,9 @@ require_relative "helper"
 require "stringio"
 require "tmpdir"
 require_relative "../runner/counts"
-require_relative "../runner/plan"
 require_relative "../runner/queue"
 require_relative "../runner/report"
-require_relative "../runner/ruby"
+require_relative "../runner/step"
 
 # bin/test itself: every failure is counted, and the stacks of a hung process are logged.
 class TestRunner < ReactorTest
@@ -114,31 +113,6 @@ class TestRunner < ReactorTest
       assert_equal %w[one three two], File.readlines(order, chomp: true)[0..2].sort
       assert_equal "last", File.readlines(order, chomp: true).last
     end
-  end
-
-  # A Ruby that is asked nothing.
-  Installed = Struct.new(:version, :libraries) do
-    def name = "ruby #{version}"
-    def command = "ruby#{version}"
-    def backends = %w[epoll poll]
-    def minitest = "/minitest"
-    def loads?(names) = (names - libraries).empty?
-  end
-  private_constant :Installed
-
-  # @return [Array<String>] the Rubies on which the steps of this name run
-  def planned_on(rubies, step)
-    plan = Runner::Plan.new(all: true)
-    plan.selected(rubies).select { |ruby| plan.suites(ruby).any? { |planned| planned.name.end_with?(step) } }.map(&:version)
-  end
-
-  def test_the_tests_of_tools_run_on_the_newest_ruby_with_their_libraries_and_else_on_the_newest
-    old, whole, bare = [["3.3", Runner::Plan::LIBRARIES_OF_TOOLS], ["3.4", Runner::Plan::LIBRARIES_OF_TOOLS], ["4.0", %w[yard]]].map { |row| Installed.new(*row) }
-    ["epoll test_types", "the documentation's site and its links"].each do |step|
-      assert_equal ["3.4"], planned_on([old, whole, bare], step)
-      assert_equal ["4.0"], planned_on([bare], step)
-    end
-    assert_equal ["4.0"], planned_on([old, whole, bare], "soak")
   end
 
   def test_a_test_that_is_skipped_in_every_part_is_listed

@@ -79,13 +79,9 @@ class TestWide < ReactorTest
   # For each case: the tests, those with a known difference, whether that is as expected, what the report says, and what it does
   # not name.
   {
-    a_suite_without_a_difference_passes: # the third test: the process has ended well
-      [{ test_a: "assert true", test_b: "sleep 0.001" }, [], true, "#{BACKEND}: 3 of 3 as plain"],
     an_unknown_difference_fails:
       [{ test_a: "assert true", test_b: "assert #{PLAIN}" }, [], false,
        "UNKNOWN  #{BACKEND}: sample.rb Sample#test_b: failed Test::Unit::AssertionFailedError: not true", "Sample#test_a"],
-    a_known_difference_passes_with_its_reason:
-      [{ test_b: "assert #{PLAIN}" }, ["test_b"], true, "Sample#test_b: failed (test: it wants the root fiber)"],
     a_known_difference_that_is_gone_is_reported:
       [{ test_b: "assert true" }, ["test_b"], false, "STALE    #{BACKEND}: sample.rb Sample#test_b no longer differs"],
     a_failure_that_does_not_repeat_is_no_difference:
