@@ -69,7 +69,8 @@ module Reactor
     # @param tls [OpenSSL::SSL::SSLContext, nil] has the certificate and key, and gets an ALPN callback that selects http/1.1
     #   unless it has one; nil: no TLS
     # @param logger [Logger, nil] receives the application's errors; nil: they go to $stderr
-    # @param access_log [Logger, nil] receives a line per response, in the Common Log Format followed by the seconds it took
+    # @param access_log [Logger, nil] receives a line per response, in the Common Log Format followed by the seconds since the
+    #   request's first byte
     # @param overload [Numeric, nil] seconds a request may wait for its turn: when requests wait longer, just enough of them are
     #   answered with 503 and Retry-After; nil: all wait
     # @param on_error [#call, nil] is called with each unrescued error and the environment of its request; the environment is nil if
@@ -192,15 +193,17 @@ module Reactor
       warn("reactor: failed to report an error of the application: #{error.class} (reporting raised #{second.class})")
     end
 
-    # Logs a request that was refused.
+    # Logs a response.
     #
     # @param env [Hash] lacks the request if its head was refused
-    # @param bytes [String] of the head, in that case
+    # @param head [String] its bytes, in that case
     # @api private
-    def log_refusal(connection, status, env, bytes)
+    def log(connection, env, status, bytes, head = "")
       @access_log&.info do
-        request = env.key?("REQUEST_URI") ? request_line(env) : bytes[/\A[^\r\n]{1,200}/n] || "-"
-        "#{env.fetch('REMOTE_ADDR', connection.address)} - - [#{log_time}] #{request.inspect} #{status} 0"
+        request = env.key?("REQUEST_URI") ? env.values_at("REQUEST_METHOD", "REQUEST_URI", "SERVER_PROTOCOL").join(" ") : head[/\A[^\r\n]{1,200}/n] || "-"
+        format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
+               address: env.fetch("REMOTE_ADDR", connection.address), time: Time.now.strftime("%d/%b/%Y:%H:%M:%S %z"), request: request,
+               status: status, bytes: bytes, seconds: Clock.now - connection.began_at)
       end
     end
 
@@ -219,7 +222,6 @@ module Reactor
 
     # @return [Boolean, :detached] whether to keep the connection
     def call(connection, env, input)
-      began_at = Clock.now if @access_log
       response = Response.new(self, connection, env)
       offer(env, response)
       status, headers, body = @app.call(env)
@@ -237,7 +239,7 @@ module Reactor
     ensure
       afterwards(env) { body.close } if body.respond_to?(:close)
       env["rack.response_finished"]&.reverse_each { |call| afterwards(env) { call.call(env, status, headers, error) } }
-      afterwards(env) { log(env, response, began_at) } if began_at && response.status
+      afterwards(env) { log(connection, env, response.status, response.bytes) } if @access_log && response.status
     end
 
     def checked(limits)
@@ -292,18 +294,6 @@ module Reactor
 
     def log_error(error, env)
       @logger.error { "#{env ? "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}" : 'in a fiber'}: #{error.full_message(highlight: false)}" }
-    end
-
-    def log_time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")
-
-    def request_line(env) = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
-
-    def log(env, response, began_at)
-      @access_log.info do
-        format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
-               address: env["REMOTE_ADDR"], time: log_time, request: request_line(env), status: response.status, bytes: response.bytes,
-               seconds: Clock.now - began_at)
-      end
     end
   end
 end

@@ -28,6 +28,9 @@ module Reactor
       # @return [IO, OpenSSL::SSL::SSLSocket]
       attr_reader :io
 
+      # @return [Float] when the latest request began to arrive
+      attr_reader :began_at
+
       # @param rack [Rack]
       # @param server [Server]
       def initialize(rack, server, io)
@@ -236,6 +239,7 @@ module Reactor
       #
       # @return [Hash, nil] the request's environment; nil if the client has closed the connection
       def request
+        @began_at = Clock.now
         @buffer = read or return if @buffer.empty?
 
         env = @env = @rack.environment(self)
@@ -341,13 +345,13 @@ module Reactor
 
       # Refuses a request because of overload. The connection is kept, because a new one would cost more.
       def refuse_for_overload(env)
-        @rack.log_refusal(self, 503, env, @buffer)
+        @rack.log(self, env, 503, 0)
         write("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")
         finish(env["rack.input"], true)
       end
 
       def refuse(status)
-        @rack.log_refusal(self, status, @env || {}, @buffer)
+        @rack.log(self, @env || {}, status, 0, @buffer)
         write("HTTP/1.1 #{status} #{REASONS[status]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         farewell
       end
