@@ -197,7 +197,12 @@ class TestRack < ReactorTest
   def test_a_client_that_does_not_read_is_given_up
     ended = Queue.new
     body = Enumerator.new { |out| loop { out << ("x" * 65_536) } }
-    serve(->(env) { env["rack.response_finished"] << ->(*, error) { ended << error.class }; [200, {}, body] }, write_timeout: 0.05) do |port|
+    assert_gives_up(->(env) { env["rack.response_finished"] << ->(*, error) { ended << error.class }; [200, {}, body] }, ended)
+  end
+
+  # The client asks, and reads nothing.
+  def assert_gives_up(app, ended, **options)
+    serve(app, write_timeout: 0.05, **options) do |port|
       socket = TCPSocket.new("127.0.0.1", port)
       socket.write(get)
       assert_equal IO::TimeoutError, ended.pop
@@ -211,13 +216,7 @@ class TestRack < ReactorTest
     ended = Queue.new
     body = Class.new { define_method(:to_path) { file.path } && define_method(:each) { |&block| block.call(File.binread(file.path)) } }.new
     app = ->(env) { env["rack.response_finished"] << ->(*, error) { ended << error.class }; [200, { "content-length" => "50000000" }, body] }
-    words = serve(app, write_timeout: 0.05, lint: false) do |port|
-      socket = TCPSocket.new("127.0.0.1", port)
-      socket.write(get)
-      assert_equal IO::TimeoutError, ended.pop
-      socket.close
-    end
-    assert_equal "", words
+    assert_equal "", assert_gives_up(app, ended, lint: false)
   end
 
   # The socket is writable only when three quarters of its buffer are free: at this pace, after four times the limit.
@@ -662,12 +661,7 @@ class TestRack < ReactorTest
     rescue IO::TimeoutError => error
       ended << error.class
     end
-    serve(->(_) { [200, {}, body] }, write_timeout: 0.05) do |port|
-      socket = TCPSocket.new("127.0.0.1", port)
-      socket.write(get)
-      assert_equal IO::TimeoutError, ended.pop
-      socket.close
-    end
+    assert_gives_up(->(_) { [200, {}, body] }, ended)
   end
 
   def test_a_body_is_closed_before_the_rest_of_its_request_is_awaited
