@@ -249,7 +249,10 @@ class TestRackup < ReactorTest
       assert_includes File.read(log), '"GET / HTTP/1.1" 200'
       File.write(file, "Hash")
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
-      assert_includes child.err, "must return a Hash, not Class (TypeError)"
+      assert_equal [1, "reactor does not start: #{file} must return a Hash, not Class\n"], [child.status.exitstatus, child.err]
+      File.write(file, "\nInteger('x')")
+      child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
+      assert_includes child.err, "#{file}:2:in"
     end
   end
 
@@ -417,16 +420,20 @@ class TestRackup < ReactorTest
     end
   end
 
-  def test_an_address_in_use_is_an_error_and_so_are_wrong_options
+  def test_what_keeps_the_server_from_starting_is_said_in_one_line
     taken = track(TCPServer.new("127.0.0.1", 0))
-    { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["Workers=1.5"] => "must be an integer or auto", ["workers=4"] => "did you mean Workers?",
+    { ["Workers=2", "Port=#{taken.addr[1]}"] => "127.0.0.1:#{taken.addr[1]}", ["Port=65536"] => "port must be between 0 and 65535, not \"65536\"", ["Port=x"] => "port must be",
+      ["Host=unix:/no/folder"] => "/no/folder", ["Host=unix:/#{"x" * 200}"] => "unix:/xxx", ["Certificate=/no/file"] => "/no/file", ["Certificate=#{__FILE__}"] => __FILE__,
+      ["Settings=/no/file"] => "/no/file", ["TrustedProxies=a"] => "trusted_proxies", ["Workers=x"] => "must be an integer or auto", ["Workers=1.5"] => "must be an integer or auto", ["workers=4"] => "did you mean Workers?",
       ["HeaderTimeOut=3"] => "did you mean HeaderTimeout?", ["Threads=5"] => "unknown option Threads", ["HeaderSize=0"] => "must be positive", ["ReusePort=1"] => "must be true or false",
       ["SocketMode=9"] => "must be an octal number", ["SocketMode=1777"] => "between 0 and 0777", ["Backlog=0"] => "backlog", ["WorkerTimeout=-1"] => "worker_timeout" }.each do |options, word|
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', **ARGV.to_h { |o| o.split('=').then { |k, v| [k.to_sym, v] } })",
                         *options, gems: true)
-      refute_predicate child.status, :success?
-      assert_includes child.err, word
+      assert_equal [1, 1], [child.status.exitstatus, child.err.lines.size], child.err
+      assert_match(/\Areactor does not start: .*#{Regexp.escape(word)}/, child.err)
     end
+    child = run_child("require 'rackup/handler/reactor'; begin; Rackup::Handler::Reactor.run(->(_) {}, Workers: 'x'); rescue SystemExit; p $!.cause.class; end", gems: true)
+    assert_equal "ArgumentError\n", child.out
   end
 
   def test_an_unknown_backend_is_an_error_before_anything_is_announced_or_forked

@@ -21,21 +21,31 @@ module Rackup
       private_constant :LIMITS, :NAMES, :RUN, :SETTINGS
 
       class << self
-        # Serves the application until TERM or INT.
+        # Serves the application until TERM or INT. If it cannot start, because an option is wrong or an address is in use, the program
+        # ends with one line on $stderr and the status 1.
         #
         # @param options rackup's options and {valid_options}
         # @yieldparam service [::Reactor::Rack::Service]
         # @return [nil]
-        # @raise [ArgumentError] an option is unknown, or its value is not valid
+        # @raise [SystemExit] its cause tells why the server could not start
         def run(app, **options)
           options.each_key { |option| check(option) }
-          settings = settings(options[:Settings])
+          file = options[:Settings] || (SETTINGS if File.exist?(SETTINGS))
+          text = file && File.read(file)
+          own = true # whether the program's own code runs, whose errors keep their backtrace
+          settings = text ? eval(text, TOPLEVEL_BINDING.dup, file) : {} # rubocop:disable Security/Eval -- the program's own file
+          own = false
+          raise TypeError, "#{file} must return a Hash, not #{settings.class}" unless Hash === settings
+
           keywords = { host: default_host, **settings, **given(options), **settings.slice(:host, :port) } # which rackup always gives
           run, made = keywords.partition { |name,| RUN.include?(name) }.map(&:to_h)
           ::Reactor::Rack.new(app, **made).run(**run) do |service|
+            own = true
             options[:quiet] || announce(service, run.fetch(:workers, 0))
             yield service if block_given?
           end
+        rescue SystemCallError, SocketError, ArgumentError, TypeError, RangeError, NotImplementedError => error
+          own ? raise : abort("reactor does not start: #{error.message}")
         end
 
         # @return [Hash{String => String}] for `rackup -s reactor -h`
@@ -58,15 +68,6 @@ module Rackup
         private
 
         def default_host = ENV.fetch("RACK_ENV", "development") == "development" ? "localhost" : "0.0.0.0"
-
-        # @return [Hash] keywords
-        def settings(file)
-          return {} unless file || File.exist?(SETTINGS)
-
-          file ||= SETTINGS
-          keywords = eval(File.read(file), TOPLEVEL_BINDING.dup, file) # rubocop:disable Security/Eval -- the program's own file
-          Hash === keywords ? keywords : raise(TypeError, "#{file} must return a Hash, not #{keywords.class}")
-        end
 
         # @return [Hash] the keywords that the options set
         def given(options)
@@ -119,8 +120,10 @@ module Rackup
         def tls(certificate, key)
           require "openssl"
           chain = OpenSSL::X509::Certificate.load_file(certificate)
-          key = OpenSSL::PKey.read(File.read(key || certificate))
-          OpenSSL::SSL::SSLContext.new.tap { |context| context.add_certificate(chain.shift, key, chain) }
+          private_key = OpenSSL::PKey.read(File.read(key || certificate))
+          OpenSSL::SSL::SSLContext.new.tap { |context| context.add_certificate(chain.shift, private_key, chain) }
+        rescue OpenSSL::OpenSSLError, ArgumentError => error
+          raise ArgumentError, "Certificate #{certificate}#{", Key #{key}" if key}: #{error.message}"
         end
       end
     end

@@ -28,7 +28,11 @@ module Reactor
         @sets = []
         @sets = passed
         hosts = [] unless @sets.empty?
-        hosts.each { |host| @sets << open(host, port) }
+        hosts.each do |host|
+          @sets << open(host, port)
+        rescue SocketError, ArgumentError => error # which name no address
+          raise error, "#{host}: #{error.message}"
+        end
         @names = @sets.zip(hosts).map { |sets, host| name(sets.first.first, host) }
         opened = true
       ensure

@@ -12,6 +12,8 @@ module Reactor
       # @raise [ArgumentError] one of them is neither
       def initialize(networks)
         @networks = Array(networks).map { |network| IPAddr.new(network) }
+      rescue ArgumentError
+        raise ArgumentError, "trusted_proxies must be addresses or networks, not #{networks.inspect}"
       end
 
       # Puts into the environment what a proxy says.

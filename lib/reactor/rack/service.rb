@@ -40,7 +40,9 @@ module Reactor
           hook.nil? || hook.respond_to?(:call) ? hook : raise(TypeError, "#{name} must respond to call")
         end
 
-        @listeners = Listeners.new(hosts, Integer(port), reuse_port ? [workers, 1].max : 1, Checks.count(:backlog, backlog), socket_mode)
+        raise ArgumentError, "port must be between 0 and 65535, not #{port.inspect}" unless (0..65_535).cover?(number = Integer(port, exception: false))
+
+        @listeners = Listeners.new(hosts, number, reuse_port ? [workers, 1].max : 1, Checks.count(:backlog, backlog), socket_mode)
         @workers = workers
         @events = Thread::Queue.new # signals, and exits of workers
       end
