@@ -56,9 +56,10 @@ module Reactor
     GRACE = 1
     # Keywords of {#run}.
     RUNS = %i[host port workers stop_timeout backend reuse_port backlog socket_mode worker_timeout before_fork after_fork].freeze
-    # Where errors go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
+    # Where errors and restarts go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
     module Stderr
       def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
+      singleton_class.alias_method :info, :error
     end
     private_constant :GRACE, :RUNS, :Stderr
 
@@ -68,7 +69,7 @@ module Reactor
     # @param app [#call] a Rack application
     # @param tls [OpenSSL::SSL::SSLContext, nil] has the certificate and key, and gets an ALPN callback that selects http/1.1
     #   unless it has one; nil: no TLS
-    # @param logger [Logger, nil] receives the application's errors; nil: they go to $stderr
+    # @param logger [Logger, nil] receives the application's errors, and what becomes of workers; nil: they go to $stderr
     # @param access_log [Logger, nil] receives a line per response, in the Common Log Format followed by the seconds since the
     #   request's first byte
     # @param overload [Numeric, nil] seconds a request may wait for its turn: when requests wait longer, just enough of them are
@@ -83,8 +84,8 @@ module Reactor
     def initialize(app, tls: nil, logger: nil, access_log: nil, on_error: nil, overload: nil, trusted_proxies: nil, **limits)
       raise TypeError, "a Rack application must respond to call, and #{app.class} does not" unless app.respond_to?(:call)
 
-      { logger: [logger, :error], access_log: [access_log, :info] }.each do |name, (object, method)|
-        raise TypeError, "#{name} must be a Logger, not #{object.class}" unless object.nil? || object.respond_to?(method)
+      { logger: [logger, :error, :info], access_log: [access_log, :info] }.each do |name, (object, *methods)|
+        raise TypeError, "#{name} must be a Logger, not #{object.class}" unless object.nil? || methods.all? { |method| object.respond_to?(method) }
       end
       raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
 

@@ -109,7 +109,11 @@ class TestRackup < ReactorTest
       assert_operator loads.map(&:value).flatten.uniq.size, :>=, 4
       @slow = Array.new(4) { track(TCPSocket.new("127.0.0.1", port)).tap { |socket| socket.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n") } }
     end
-    assert_equal [0, ""], [status, words]
+    assert_equal 0, status
+    said = words.lines.map { |line| line.match(/ reactor: workers (\d+, \d+) (are replaced|serve now)\n/)&.captures }
+    assert_equal ["are replaced", "serve now"] * 2, said.map { |line| line&.last }
+    assert_equal said[1].first, said[2].first
+    refute_equal said[0].first, said[1].first
     @slow.each { |socket| assert_match(/\AHTTP.1.1 200 OK.*\r\n\r\n\d+\z/m, socket.read) }
   end
 
@@ -330,6 +334,7 @@ class TestRackup < ReactorTest
       require "tmpdir"
       LOGGED = Thread::Queue.new
       LOGGED.define_singleton_method(:error) { |text = nil, &block| push(text || block.call) }
+      LOGGED.define_singleton_method(:info) { |text| }
       #{before}
       main = Process.pid
       get = ->(url) { Net::HTTP.get(URI(url)) }

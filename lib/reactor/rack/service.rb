@@ -213,7 +213,9 @@ module Reactor
         when :stop then @stopping = true
         when :replace
           @rack.reopen_logs # new workers inherit them
+          @logger.info("workers #{@current.join(', ')} are replaced")
           @workers.times { |place| replace(place) unless @is_to_stop }
+          @logger.info("workers #{@current.join(', ')} serve now")
         else ended(*event)
         end
       end
