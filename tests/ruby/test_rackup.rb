@@ -349,6 +349,24 @@ class TestRackup < ReactorTest
     RUBY
   end
 
+  # The handler's push makes the thread runnable that is about to wait, and Ruby takes that back.
+  def test_no_signal_is_lost_that_comes_when_the_parent_is_about_to_wait
+    out = child_says(<<~RUBY)
+      require "reactor/rack"
+      Reactor::Rack.new(->(_) {}).run(host: "127.0.0.1", port: 0, workers: 1) do |service|
+        asked, ask = IO.pipe
+        main = Process.pid
+        fork { ask.close; Process.kill(:USR1, main) while asked.read(1) }
+        30_000.times { ask.write("."); service.send(:next_event) }
+        ask.close
+        Process.wait
+        service.stop
+      end
+      puts "none"
+    RUBY
+    assert_equal "none\n", out
+  end
+
   def test_a_hook_that_raises_at_a_replacement_leaves_the_worker
     child = service("workers: 1, before_fork: -> { raise Errno::EAGAIN if $raises }", <<~RUBY)
       first = get.(url)

@@ -45,6 +45,7 @@ module Reactor
         @listeners = Listeners.new(hosts, number, reuse_port ? [workers, 1].max : 1, Checks.count(:backlog, backlog), socket_mode)
         @workers = workers
         @events = Thread::Queue.new # signals, and exits of workers
+        @noted, @note = IO.pipe if workers.positive? # a byte for each
       end
 
       # @return [Symbol] the backend it uses
@@ -59,10 +60,7 @@ module Reactor
       # Stops the service, like TERM. Any thread and any trap handler may call this.
       #
       # @return [nil]
-      def stop
-        @events << :stop
-        nil
-      end
+      def stop = note(:stop) && nil
 
       # @yieldparam service [Service] once it is listening and handles signals
       # @api private
@@ -121,18 +119,26 @@ module Reactor
       end
 
       def on_signals
-        signals = { "INT" => :stop, "TERM" => :stop, "QUIT" => :stop }
-        signals.update(@workers.zero? ? { "HUP" => :stop, "USR1" => :reopen } : { "HUP" => :replace, "USR1" => :replace })
+        hup, usr1 = @workers.zero? ? %i[stop reopen] : %i[replace replace]
+        signals = { "INT" => :stop, "TERM" => :stop, "QUIT" => :stop, "HUP" => hup, "USR1" => usr1 }
         earlier = signals.select { |signal,| Signal.list.key?(signal) }.to_h { |signal, event| [signal, trap(signal) { note(event) }] }
         yield
       ensure
         earlier&.each { |signal, handler| trap(signal, handler || "DEFAULT") }
       end
 
-      # Handles a signal. A worker inherits this handler until it sets its own.
+      # Takes a signal, or the exit of a worker. A worker inherits the handlers that call this until it sets its own.
       def note(event)
         @is_to_stop = true if event == :stop
         @events << event
+        @note&.write_nonblock(".", exception: false)
+      end
+
+      # Waits for the next signal or exit. Queue#pop would lose a signal that comes when this thread is about to sleep: the handler's
+      # push makes the thread runnable, but then rb_threadptr_execute_interrupts (Ruby 3.3 to 4.0) restores the status from before.
+      def next_event
+        @noted.getbyte until (event = @events.pop(timeout: 0))
+        event
       end
 
       # --- workers -------------------------------------------------------------------------------------------------
@@ -144,7 +150,7 @@ module Reactor
         @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
         @workers.times { |place| @current[place] = start(place) }
         notify_when_begun
-        handle(@events.pop) until @stopping
+        handle(next_event) until @stopping
         notify("STOPPING=1")
         end_workers
         raise "#{FAILED_STARTS} workers in a row ended before they served" if @failed_starts == FAILED_STARTS
@@ -193,8 +199,7 @@ module Reactor
       end
 
       # Tells a worker to end. If the worker does not end, because it computes or is stopped, a separate thread kills it when its
-      # time is up. (The main thread cannot wait with a timeout, because a push in a trap handler does not end a Queue#pop with a
-      # timeout.)
+      # time is up.
       def end_worker(pid, seconds)
         kill(:TERM, pid)
         return unless seconds
@@ -228,7 +233,7 @@ module Reactor
         pid = Process.fork { work(place, begun, beat) }
         @running[pid] = [Clock.now, begins]
         watch(pid, beats) if beats
-        Thread.new { @events << [pid, Process.wait2(pid).last] }
+        Thread.new { note([pid, Process.wait2(pid).last]) }
         pid
       ensure
         [begun, beat, *([begins, beats] unless pid)].each { |pipe| pipe&.close }
@@ -255,8 +260,7 @@ module Reactor
       def work(place, begun, beat)
         end_before_handlers_of_parent
         %w[INT QUIT HUP USR1].each { |signal| trap(signal, "IGNORE") }
-        stop = Thread::Queue.new
-        hasten = Thread::Queue.new
+        stop, hasten = Thread::Queue.new, Thread::Queue.new
         trap("TERM") { stop << :stop }
         stop << :stop if @is_to_stop
         [@alive, *@running.each_value.map(&:last)].each(&:close)
@@ -343,7 +347,7 @@ module Reactor
         @listeners.close
         @running.each_key { |pid| end_worker(pid, @stop_timeout) }
         until @running.empty?
-          event = @events.pop
+          event = next_event
           hasten if event == :stop
           forget(event.first) if Array === event
         end
