@@ -459,6 +459,15 @@ class TestRackup < ReactorTest
     assert_equal "ArgumentError\n", child.out
   end
 
+  # Rails::Server gives options of WEBrick to every server.
+  def test_the_options_of_rails_server_are_known
+    child = run_child(<<~RUBY, gems: true)
+      require "rackup/handler/reactor"
+      Rackup::Handler::Reactor.run(->(_) {}, Host: "127.0.0.1", Port: 0, DoNotReverseLookup: true, user_supplied_options: [:Port], early_hints: nil) { |service| service.stop }
+    RUBY
+    assert_predicate child.status, :success?, child.err
+  end
+
   def test_an_unknown_backend_is_an_error_before_anything_is_announced_or_forked
     %w[0 2].each do |workers|
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', Port: 0, Workers: ARGV[0])",

@@ -13,7 +13,7 @@ module Rackup
       # The other options, and those of rackup and Rails that begin with a capital.
       NAMES = [
         *LIMITS.keys, :Host, :Port, :Workers, :StopTimeout, :WorkerTimeout, :ReusePort, :Backlog, :SocketMode, :Overload, :TrustedProxies, :Settings, :Certificate, :Key,
-        :AccessLog, :Silent
+        :AccessLog, :Silent, :DoNotReverseLookup
       ].freeze
       # The keywords of {::Reactor::Rack#run}.
       RUN = ::Reactor::Rack.instance_method(:run).parameters.filter_map { |kind, name| name if kind == :key }.freeze
