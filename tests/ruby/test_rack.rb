@@ -764,7 +764,9 @@ class TestRack < ReactorTest
       socket.write(get)
       answer(socket)
       assert_equal false, heard.pop
-      assert_raises(ArgumentError) { Reactor::Rack.const_get(:Connection).instance_method(:on_gone).bind_call(Reactor::Rack.const_get(:Connection).allocate) }
+      connection = Reactor::Rack.const_get(:Connection).allocate
+      assert_raises(ArgumentError) { connection.on_gone }
+      assert_raises(ThreadError) { run_plain { connection.on_gone { flunk } } }
       socket.close
     end
   end

@@ -140,8 +140,10 @@ module Reactor
       #
       # @return [nil]
       # @raise [ArgumentError] no block given
+      # @raise [ThreadError] this thread has no scheduler
       def on_gone
         raise ArgumentError, "no block given" unless block_given?
+        raise ThreadError, "on_gone needs a thread with a scheduler" unless Fiber.scheduler
 
         env = @env
         (@watchers ||= []) << Fiber.scheduler.on_ready(to_io, transient: true) { yield if goes?(env) }
