@@ -160,6 +160,45 @@ class TestRails < ReactorTest
     end
   end
 
+  # The example with a channel and an action in a thread that leave a row when their client has gone.
+  class LeftServer < RailsServer
+    private
+
+    def prepare = write("config.ru", <<~RUBY)
+      application, = Rack::Builder.parse_file(#{APPLICATION.dump})
+      VisitsChannel.define_method(:unsubscribed) { Visit.create! }
+      ExampleController.include(ActionController::Live)
+      ExampleController.define_method(:live) do
+        response.headers["content-type"] = "text/event-stream"
+        loop { response.stream.write(": hello\n\n") }
+      ensure
+        response.stream.close
+        Visit.create!
+      end
+      application.routes.disable_clear_and_finalize = true
+      application.routes.draw { get "/live", to: "example#live" }
+      run application
+    RUBY
+  end
+
+  test(:a_client_that_leaves_is_noticed_by_its_channel_and_by_its_live_action, "rackup") do
+    PostgresServer.run do |database|
+      other = PG.connect(**database.options)
+      LeftServer.run(:stopped, database.port, 0) do |server|
+        visits = -> { other.exec("SELECT count(*) FROM visits").getvalue(0, 0).to_i }
+        subscribe(server.port).close
+        assert eventually { visits.call == 1 }
+        live = TCPSocket.new("127.0.0.1", server.port)
+        live.write("GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        read_until(live, ": hello")
+        live.close
+        assert eventually { visits.call == 2 }
+      end
+    ensure
+      other&.close
+    end
+  end
+
   HOLDERS = <<~'RUBY'
     require "active_record"
     ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
@@ -254,6 +293,14 @@ class TestRails < ReactorTest
 
   # Action Cable, with a minimal client.
   def check_cable(port)
+    socket = subscribe(port)
+    visit(port)
+    assert_kind_of Integer, cable_message(socket) { |content| content["identifier"] == IDENTIFIER }["message"]
+  ensure
+    socket&.close
+  end
+
+  def subscribe(port)
     socket = TCPSocket.new("127.0.0.1", port)
     socket.timeout = TEST_TIMEOUT
     socket.write("GET /cable HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" \
@@ -263,10 +310,7 @@ class TestRails < ReactorTest
     subscription = { command: "subscribe", identifier: IDENTIFIER }.to_json
     socket.write([0x81, 0x80 | subscription.bytesize, 0].pack("CCN"), subscription) # a text, masked by zeros
     cable_message(socket) { |content| content["type"] == "confirm_subscription" }
-    visit(port)
-    assert_kind_of Integer, cable_message(socket) { |content| content["identifier"] == IDENTIFIER }["message"]
-  ensure
-    socket&.close
+    socket
   end
 
   # The next message for which the block is true.
