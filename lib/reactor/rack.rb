@@ -145,9 +145,8 @@ module Reactor
     # @raise [NotImplementedError] workers without fork(2), or reuse_port without SO_REUSEPORT
     def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, backlog: Socket::SOMAXCONN,
             socket_mode: nil, worker_timeout: nil, before_fork: nil, after_fork: nil, &begun)
-      Service.new(self, @logger,
-                  host: host, port: port, workers: workers, stop_timeout: stop_timeout, backend: backend, reuse_port: reuse_port, backlog: backlog,
-                  socket_mode: socket_mode, worker_timeout: worker_timeout, before_fork: before_fork, after_fork: after_fork).run(&begun)
+      Service.new(self, @logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
+                                 before_fork:, after_fork:).run(&begun)
     end
 
     # Opens the files of the loggers again, after they have been renamed.

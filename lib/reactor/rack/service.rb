@@ -21,8 +21,7 @@ module Reactor
       # @api private
       def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
                      before_fork:, after_fork:)
-        workers = Integer(workers)
-        raise ArgumentError, "workers must be 0 or more" if workers.negative?
+        workers = Checks.count(:workers, Integer(workers), 0)
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
 
         raise NotImplementedError, "this platform has no SO_REUSEPORT" if reuse_port && !Socket.const_defined?(:SO_REUSEPORT)
