@@ -183,13 +183,7 @@ fn continue_transfer(
     loop {
         let io = match &mut progress.io {
             Some(io) => io,
-            none => {
-                match transfer.direction {
-                    Direction::Read => scope.yield_if_slice_spent()?,
-                    Direction::Write => scope.yield_in_write()?,
-                };
-                none.insert(io_of(transfer)?)
-            }
+            none => none.insert(examine(scope, transfer)?),
         };
         let attempted = match progress.attempted.take() {
             Some(answer) => Some(answer),
@@ -198,9 +192,6 @@ fn continue_transfer(
                     Some(answer) => return Ok(Some(hook_result(answer))),
                     None => None,
                 }
-            }
-            None if transfer.is_for_worker(io.kind) => {
-                Some(worker_write::write(scope, io, transfer, progress.done)?)
             }
             None => attempt_stream(scope, io, transfer, progress.done, &mut progress.may_park)?,
         };
@@ -235,7 +226,18 @@ fn continue_transfer(
     }
 }
 
+/// The IO of a transfer that the fast path has not examined.
+#[cold]
+fn examine(scope: &HookScope, transfer: &Transfer) -> Result<IoInfo, Error> {
+    match transfer.direction {
+        Direction::Read => scope.yield_if_slice_spent()?,
+        Direction::Write => scope.yield_in_write()?,
+    };
+    io_of(transfer)
+}
+
 /// Attempts to transfer the rest. `None` if the descriptor is no longer of the cached kind.
+#[inline(never)] // its frame is on no parked fiber's stack
 fn attempt_stream(
     scope: &HookScope,
     io: &IoInfo,
@@ -243,6 +245,9 @@ fn attempt_stream(
     done: usize,
     may_park: &mut MayPark,
 ) -> Result<Option<Result<usize, Errno>>, Error> {
+    if transfer.is_for_worker(io.kind) {
+        return worker_write::write(scope, io, transfer, done).map(Some);
+    }
     let direction = transfer.direction;
     if is_known_to_block(scope.scheduler, io, direction, may_park) && transfer.has_room()? {
         return Ok(Some(Err(Errno::AGAIN)));
