@@ -140,6 +140,7 @@ module Reactor
       enter do
         around = scopes_around.each(&:pause)
         @scheduler.yield # raises what has already arrived for this fiber
+        around.each(&:hold_back)
         value = yield
         ended = true
         value
@@ -181,13 +182,20 @@ module Reactor
     # Suspends the time limit until {#resume}, unless it has elapsed.
     def pause
       @paused = true
+      @held_back = false
       continue(nil)
     end
 
-    # @return [Boolean] whether the time limit has elapsed
+    # Delays until {#resume} an end that has been asked for, but is not raised yet, because the code is a clause of another ending.
+    def hold_back = @held_back = @number && @scheduler.withdraw(@number)
+
+    # @return [Boolean] whether the block ends
     def resume
       @paused = false
-      continue(@due && (@due - Clock.now))
+      return continue(@due && (@due - Clock.now)) unless @held_back
+
+      deliver
+      true
     end
 
     private

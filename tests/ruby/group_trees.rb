@@ -143,13 +143,23 @@ module GroupTrees
       fate(error, :swallowed)
     end
 
+    # Whether the code that handles the error may be a clause of an ending: an error that another one replaces in a clause is its cause.
+    # The errors of the clauses around it are not asked.
+    def ending?(error, handled)
+      causes = Enumerator.produce(error, &:cause).take_while { |cause| cause && handled.none? { |outer| outer.equal?(cause) } }
+      causes.any? { |cause| cause.is_a?(Reactor::Cancelled) && (cause.equal?(error) || @frames[cause]&.ends&.zero?) }
+    end
+
     # An ensure or rescue clause that waits.
     def clause(frame)
       error = $!
       ended = frame_of(error) if error
       flying = ended&.flying
       ended.flying = false if ended
-      yield Frame.new(:ensure, frame).tap { |inner| inner.keeps = error.is_a?(Reactor::Cancelled) }
+      inner = Frame.new(:ensure, frame)
+      inner.keeps = ending?(error, frame.chain.filter_map(&:handles))
+      inner.handles = error
+      yield inner
       ended.flying = flying if ended
     rescue Exception => another # rubocop:disable Lint/RescueException
       fate(error, :replaced) if error && @fates.key?(error) && !error.equal?(another)
@@ -624,9 +634,11 @@ module GroupTrees
       frame.around.each { |each| each.vague ||= each.ending?(now) && !each.equal?(frame_of(error)) } if late # it may have replaced theirs
       causes = Enumerator.produce(error, &:cause).take_while(&:itself) if error
       [*node.group.errors, *causes].each do |each|
-        next if frame_of(each) && !frame.around.include?(frame_of(each)) # Ruby 4.0 may take a cause from another fiber
+        # Ruby 4.0 may take a cause from another fiber.
+        next if frame_of(each) && !frame.around.include?(frame_of(each))
 
-        arrived(frame, each) unless each.equal?(left) || node.errors.any? { |known| known.equal?(each) } || frame_of(each)&.told
+        from_outside = [FromOutside, Expired, Reactor::Cancelled].any? { |kind| each.is_a?(kind) }
+        arrived(frame, each) unless !from_outside || each.equal?(left) || node.errors.any? { |known| known.equal?(each) } || frame_of(each)&.told
         next if each.equal?(error)
 
         frame_of(each)&.flying = false

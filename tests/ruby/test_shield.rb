@@ -286,6 +286,30 @@ class TestShield < ReactorTest
     assert_equal [1, 1, 1], log
   end
 
+  # The clause of the cancellation is spared by the deadline that has elapsed. The Enumerator's fiber knows no clause, but is in the shield.
+  def test_a_deadline_that_elapses_when_a_shield_begins_in_a_clause_ends_no_enumerator_in_it
+    log = []
+    Reactor::Testing.virtual_time do
+      Reactor.group do |group|
+        task = group.async do
+          Reactor.deadline(2) do
+            sleep
+          ensure
+            sleep 1
+            Reactor.shield do
+              Reactor.group { |inner| inner.async { sleep 1 } }
+              log << Enumerator.new { |items| sleep 1; items << :first }.next
+            end
+            log << :after
+          end
+        end
+        sleep 1
+        task.cancel
+      end
+    end
+    assert_equal %i[first after], log
+  end
+
   def test_without_a_block
     assert_raises(ArgumentError) { Reactor.shield }
   end

@@ -180,6 +180,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("interruptible", method!(timeout::interruptible, 2))?;
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_method("limit", method!(timeout::limit, 2))?;
+    class.define_method("withdraw", method!(timeout::withdraw, 1))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
     let fiber_body = class.define_module("FiberBody")?.singleton_class()?;
     fiber_body.define_private_method("ended", method!(fibers::ended, 2))

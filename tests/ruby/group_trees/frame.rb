@@ -39,8 +39,8 @@ module GroupTrees
     # was moved.
     attr_accessor :told, :flying
     attr_writer :vague
-    # Whether it is a clause that runs because of a Cancelled.
-    attr_accessor :keeps
+    # The error that a clause handles; whether that, or an error that it has replaced, is a Cancelled.
+    attr_accessor :handles, :keeps
 
     # @param kind [Symbol] :root, :group, :task, :deadline, :timeout, :shield, :enumerator, :ensure
     # @param starter [Frame] of the code that starts a task

@@ -1,4 +1,4 @@
-//! `timeout_after`; `interruptible`, `interrupt` and `limit`.
+//! `timeout_after`; `interruptible`, `interrupt`, `limit` and `withdraw`.
 
 use std::time::Duration;
 
@@ -76,6 +76,13 @@ pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Re
         this.state_mut().limit_timeout(marked(number, 0), limit);
     }
     Ok(())
+}
+
+/// `withdraw(number)`: takes back the expiry of an [`interruptible`] block, and its limit, unless it has been raised. Returns whether
+/// there was one.
+pub fn withdraw(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, Error> {
+    let is_own = this.check_thread(ruby, this.as_value())?;
+    Ok(is_own && this.state_mut().withdraw_timeout(marked(number, 0)))
 }
 
 /// Yields to the block. If the timeout elapses first, raises where the block waits. Nothing can end the wait of a

@@ -283,6 +283,18 @@ impl State {
         timeout.timer = self.event_loop.timer(deadline, token);
     }
 
+    /// Takes an expiry back that has not been raised. The timeout then has no limit. Returns whether there was one.
+    pub fn withdraw_timeout(&mut self, token: Token) -> bool {
+        let record = self.fibers.get_mut(token.index());
+        let timeout = record.and_then(|fiber| fiber.timeout_mut(token.generation()));
+        let Some(timeout) = timeout.filter(|it| it.progress == TimeoutProgress::Expired) else {
+            return false;
+        };
+        timeout.progress = TimeoutProgress::Running;
+        self.event_loop.cancel_timer(timeout.timer.take());
+        true
+    }
+
     /// Called when the block has ended: nothing is raised after it. Returns whether the timeout was known.
     pub fn end_timeout(&mut self, token: Token) -> bool {
         let timer = self.fibers.end_timeout(token);
