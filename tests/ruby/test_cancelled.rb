@@ -207,6 +207,7 @@ class TestCancelled < ReactorTest
     value = in_fiber do |scheduler|
       ended = Fiber.schedule { :value }
       scheduler.fiber_interrupt(ended, Failed.new)
+      refute scheduler.fiber_interrupt(Fiber.new(blocking: true) { nil }.tap(&:resume), Failed.new), "an error for the thread"
       woken = nil
       queue = Thread::Queue.new
       waiting = Fiber.schedule { woken = outcome { queue.pop } }

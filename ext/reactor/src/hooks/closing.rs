@@ -310,8 +310,10 @@ pub fn fiber_interrupt(
 }
 
 fn interrupt_blocking(this: Obj<Scheduler>, fiber: Value, exception: Value) -> Result<bool, Error> {
-    if !fiber.funcall::<_, _, Value>("blocking?", ())?.to_bool() {
-        return Ok(false);
+    for condition in ["alive?", "blocking?"] {
+        if !fiber.funcall::<_, _, Value>(condition, ())?.to_bool() {
+            return Ok(false);
+        }
     }
     let thread = this.affinity.thread_in_hook().value();
     thread.funcall::<_, _, Value>("raise", (exception,))?;
