@@ -100,7 +100,10 @@ module GroupTrees
     # Something was raised where the code of the frame waits.
     def arrived(frame, error)
       case error
-      when Reactor::Cancelled then cancelled(frame, error)
+      when Reactor::Cancelled
+        cancelled(frame, error)
+        # An Enumerator's wait is ended from another fiber, and an interruption does nothing to a fiber that no longer waits.
+        replaced(frame, error) if frame.around.any? { |each| each.kind == :enumerator }
       when Expired then expired(frame, error)
       when FromOutside then violated "an error from outside that was refused" unless @fates.key?(error)
       end
@@ -249,12 +252,17 @@ module GroupTrees
       sent.each_key { |each| fate(each, :replaced) unless each.equal?(error) }
     end
 
+    # Their ends may have been raised where no code has seen it. A group that waits for its tasks may have ended them.
+    def blur(frames)
+      frames.each { |frame| frame.vague ||= frame.ending?(now) || (frame.kind == :task && frame.node.waits) }
+    end
+
     # Waits for the job, whatever comes meanwhile: then raises only some of it.
     def offload(frame)
       threads = @threads && frame.chain.none? { |each| each.kind == :enumerator } # there a second cancellation may replace the first
       attend(frame) { threads ? Reactor.offload { Thread.pass } : sleep(0) }
     rescue Exception => error # rubocop:disable Lint/RescueException
-      frame.around.each { |each| each.vague ||= each.ending?(now) || (each.kind == :task && each.node.waits) }
+      blur(frame.around)
       replaced(frame, error)
       raise
     end
@@ -631,7 +639,7 @@ module GroupTrees
     # What was raised in the fiber while the group waited, after its block: the group raises some of it.
     def came(frame, node, left, error)
       late = !error.equal?(left) && [FromOutside, Expired, Reactor::Cancelled].any? { |kind| error.is_a?(kind) }
-      frame.around.each { |each| each.vague ||= each.ending?(now) && !each.equal?(frame_of(error)) } if late # it may have replaced theirs
+      blur(frame.around.reject { |each| each.equal?(frame_of(error)) }) if late # it may have replaced theirs
       causes = Enumerator.produce(error, &:cause).take_while(&:itself) if error
       [*node.group.errors, *causes].each do |each|
         # Ruby 4.0 may take a cause from another fiber.
