@@ -162,6 +162,7 @@ module GroupTrees
       inner = Frame.new(:ensure, frame)
       inner.keeps = ending?(error, frame.chain.filter_map(&:handles))
       inner.handles = error
+      inner.bare = error.is_a?(FromOutside) && error.cause.nil?
       yield inner
       ended.flying = flying if ended
     rescue Exception => another # rubocop:disable Lint/RescueException
@@ -643,7 +644,7 @@ module GroupTrees
       causes = Enumerator.produce(error, &:cause).take_while(&:itself) if error
       [*node.group.errors, *causes].each do |each|
         # Ruby 4.0 may take a cause from another fiber.
-        next if frame_of(each) && !frame.around.include?(frame_of(each))
+        next if frame_of(each) ? !frame.around.include?(frame_of(each)) : @fates[each]&.intersect?(FINAL)
 
         from_outside = [FromOutside, Expired, Reactor::Cancelled].any? { |kind| each.is_a?(kind) }
         arrived(frame, each) unless !from_outside || each.equal?(left) || node.errors.any? { |known| known.equal?(each) } || frame_of(each)&.told
@@ -680,7 +681,7 @@ module GroupTrees
     def check_reports(node, error)
       told = error.is_a?(Reactor::Cancelled) ? error.reason : error
       node.errors.each do |each|
-        next if each.is_a?(Reactor::Cancelled)
+        next if each.is_a?(Reactor::Cancelled) || @shared[each] # another group may have reported it
 
         reported = @fates[each].count(:reported)
         expected = each.equal?(told) ? 0 : 1

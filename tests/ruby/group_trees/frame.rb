@@ -41,6 +41,8 @@ module GroupTrees
     attr_writer :vague
     # The error that a clause handles; whether that, or an error that it has replaced, is a Cancelled.
     attr_accessor :handles, :keeps
+    # Whether nothing tells in which clause that error was raised: on Ruby 4.0, it has no cause from the fiber in which it is raised.
+    attr_accessor :bare
 
     # @param kind [Symbol] :root, :group, :task, :deadline, :timeout, :shield, :enumerator, :ensure
     # @param starter [Frame] of the code that starts a task
@@ -80,9 +82,11 @@ module GroupTrees
     #   keeps only what is inside, and an Enumerator in a clause does not know of it: $! is the fiber's.
     def exposed
       shields = []
+      bare = false
       around.reject do |frame|
         held = frame.kind != :timeout && shields.any? { |fiber| fiber.equal?(frame.fiber) }
-        shields << frame.fiber if frame.kind == :shield || (frame.keeps && frame.fiber.equal?(@fiber))
+        shields << frame.fiber if frame.kind == :shield || (frame.keeps && frame.fiber.equal?(@fiber) && !bare)
+        bare ||= frame.bare
         held
       end
     end
