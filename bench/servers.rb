@@ -80,7 +80,7 @@ module ServersBench
 
   class << self
     def run(seconds, rounds)
-      ways = WAYS.select { |way| way.gems.all? { |name| Gem::Specification.find_by_name(name) rescue nil } }
+      ways = WAYS.select { |way| way.gems.all? { |name| Gem::Specification.find_all_by_name(name).any? } }
       PAGES.each do |path, title|
         puts "", "#{title}: requests a second, us of CPU each, p50 and p99 in ms", "| | #{CONNECTIONS.map { |count| "#{count} connections" }.join(" | ")} |", "|---#{"|---:" * CONNECTIONS.size}|"
         results = Hash.new { |hash, key| hash[key] = [] }
