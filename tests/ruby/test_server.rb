@@ -604,7 +604,7 @@ class TestServer < ReactorTest
   # After a burst, most connections wait without a fiber, although they have not been idle for long.
   def test_few_fibers_linger
     skip_under_stress
-    most = Reactor::Server.const_get(:MOST_LINGERING)
+    given = linger_at_most(most = 20)
     run_plain do
       Reactor.run do
         listener = TCPServer.new("127.0.0.1", 0)
@@ -615,6 +615,16 @@ class TestServer < ReactorTest
         clients.each(&:close)
         server.stop
       end
+    end
+  ensure
+    linger_at_most(given) if given
+  end
+
+  # @return [Integer] how many it were before
+  def linger_at_most(count)
+    Reactor::Server.send(:remove_const, :MOST_LINGERING).tap do
+      Reactor::Server.const_set(:MOST_LINGERING, count)
+      Reactor::Server.send(:private_constant, :MOST_LINGERING)
     end
   end
 end
