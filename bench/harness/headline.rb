@@ -44,7 +44,13 @@ module Bench
         point
       end
 
-      def kept(point) = { n: point[:n], cells: point[:cells].transform_values { |cell| cell.slice(:state, :median, :low, :high) } }
+      # Rounded, because versions of the json gem write the last digits differently.
+      def kept(point)
+        cells = point[:cells].transform_values do |cell|
+          cell.slice(:state, :median, :low, :high).transform_values { |value| Float === value ? value.round(4) : value }
+        end
+        { n: point[:n], cells: cells }
+      end
 
       def by_cpu(row)
         cells = row[:points].first[:cells].transform_values do |cell|
