@@ -146,11 +146,15 @@ module GroupTrees
       fate(error, :swallowed)
     end
 
-    # Whether the code that handles the error may be a clause of an ending: an error that another one replaces in a clause is its cause.
-    # The errors of the clauses around it are not asked.
-    def ending?(error, handled)
+    # Whether the code that handles the error is a clause of an ending: an error that another one replaces in a clause is its cause. The
+    # errors of the clauses around it are not asked. Ruby 4.0 may take a cause from another fiber: until that fiber's block is over, the
+    # library takes it for this one's.
+    def ending?(error, frame)
+      handled = frame.chain.filter_map(&:handles)
       causes = Enumerator.produce(error, &:cause).take_while { |cause| cause && handled.none? { |outer| outer.equal?(cause) } }
-      causes.any? { |cause| cause.is_a?(Reactor::Cancelled) && (cause.equal?(error) || @frames[cause]&.ends&.zero?) }
+      endings, others = causes.grep(Reactor::Cancelled).partition { |cause| cause.equal?(error) || frame.around.include?(@frames[cause]) }
+      frame.around.each { |each| each.vague = true } if others.any?
+      endings.any? { |cause| cause.equal?(error) || @frames[cause].ends.zero? }
     end
 
     # An ensure or rescue clause that waits.
@@ -160,7 +164,7 @@ module GroupTrees
       flying = ended&.flying
       ended.flying = false if ended
       inner = Frame.new(:ensure, frame)
-      inner.keeps = ending?(error, frame.chain.filter_map(&:handles))
+      inner.keeps = ending?(error, frame)
       inner.handles = error
       inner.bare = error.is_a?(FromOutside) && error.cause.nil?
       yield inner
