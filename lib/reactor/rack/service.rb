@@ -129,6 +129,9 @@ module Reactor
       # Takes a signal, or the exit of a worker. A worker inherits the handlers that call this until it sets its own.
       def note(event)
         @is_to_stop = true if event == :stop
+        return if event == :replace && @is_to_replace
+
+        @is_to_replace = true if event == :replace
         @events << event
         @note&.write_nonblock(".", exception: false)
       end
@@ -144,6 +147,7 @@ module Reactor
 
       def supervise
         @current = Array.new(@workers) # the serving process of each place
+        @waiters = {} # pid => the thread that waits for its end
         @running = {} # pid => when it started, and the pipe by which it says that it serves
         @failed_starts = 0
         @orphaned, @alive = IO.pipe # the end of file tells workers that this process has ended
@@ -205,7 +209,7 @@ module Reactor
 
         Thread.new do
           sleep(seconds + MARGIN)
-          next unless @running.key?(pid)
+          next unless runs?(pid)
 
           @logger.error("worker #{pid} has not ended in time and is killed")
           kill(:KILL, pid)
@@ -216,6 +220,7 @@ module Reactor
         case event
         when :stop then @stopping = true
         when :replace
+          @is_to_replace = false # one that comes from now on is another one
           @rack.reopen_logs # new workers inherit them
           @logger.info("workers #{@current.join(', ')} are replaced")
           @workers.times { |place| replace(place) unless @is_to_stop }
@@ -232,7 +237,7 @@ module Reactor
         pid = Process.fork { work(place, begun, beat) }
         @running[pid] = [Clock.now, begins]
         watch(pid, beats) if beats
-        Thread.new { note([pid, Process.wait2(pid).last]) }
+        @waiters[pid] = Thread.new { note([pid, Process.wait2(pid).last]) }
         pid
       ensure
         [begun, beat, *([begins, beats] unless pid)].each { |pipe| pipe&.close }
@@ -339,7 +344,10 @@ module Reactor
         retry
       end
 
-      def forget(pid) = @running.delete(pid).tap { |_, begins| begins.close }
+      def forget(pid)
+        @waiters.delete(pid)
+        @running.delete(pid).tap { |_, begins| begins.close }
+      end
 
       # Closes the parent's listeners first, so the kernel refuses connections once the workers have closed theirs.
       def end_workers
@@ -357,8 +365,11 @@ module Reactor
         @running.each_key { |pid| end_worker(pid, 0) }
       end
 
+      # Whether its number is not another process's yet, even if its exit is still queued.
+      def runs?(pid) = @waiters[pid]&.alive?
+
       def kill(signal, pid)
-        Process.kill(signal, pid) if @running.key?(pid)
+        Process.kill(signal, pid) if runs?(pid)
       rescue Errno::ESRCH
         nil # its exit has been queued
       end
