@@ -43,10 +43,26 @@ module Reactor
 
     # Gives control to new fibers on behalf of blocking ones. If a blocking fiber made the switch and there were no memory for the
     # new fiber's stack, the VM would count one blocking fiber too few, and no fiber of the thread would have a scheduler any
-    # more. So a non-blocking fiber makes the switch. An interrupt ends this fiber, and is raised in the root fiber.
+    # more. So a non-blocking fiber makes the switch. An interrupt ends this fiber, and is raised in the root fiber. Trap handlers
+    # and finalizers never run in it, because they may start fibers themselves.
     class Starter
+      # Is given the fiber that asks, the new one and its arguments. Answers a FiberError if there is no memory.
+      #
+      # @return [Fiber]
+      attr_reader :fiber
+
       def initialize
         @thread = Thread.current
+        Ractor.current == Ractor.main ? Internal.without_handlers(method(:make)) : make
+        @fiber.transfer(Fiber.current) # allocates the stack of @fiber now
+      end
+
+      # @return [Boolean]
+      def usable? = @fiber.alive? && @thread.equal?(Thread.current)
+
+      private
+
+      def make
         @fiber = Fiber.new(blocking: false, storage: nil) do |maker|
           asker, fiber, arguments = maker.transfer
           while true
@@ -57,17 +73,6 @@ module Reactor
             end
           end
         end
-        @fiber.transfer(Fiber.current) # allocates the stack of @fiber now
-      end
-
-      # @return [Boolean]
-      def usable? = @fiber.alive? && @thread.equal?(Thread.current)
-
-      # @return what the current fiber receives when it regains control
-      # @raise [FiberError] no memory
-      def start(fiber, *arguments)
-        answer = @fiber.transfer(Fiber.current, fiber, arguments)
-        answer.is_a?(FiberError) ? raise(answer) : answer
       end
     end
 

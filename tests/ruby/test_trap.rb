@@ -363,6 +363,28 @@ class TestTrap < ReactorTest
     end
   end
 
+  # Another process sends the signals, so some arrive in the fiber that switches to new fibers for the main program.
+  def test_fibers_that_trap_handlers_start_while_the_main_program_starts_others_all_end
+    assert_equal "true true", child_says(<<~'RUBY', RbConfig.ruby)
+      started = ended = begun = others = 0
+      trap(:USR1) do
+        started += 1
+        Fiber.schedule { sleep 0.0005; ended += 1 }
+      end
+      sender = spawn(ARGV[0], "--disable-all", "-e", "loop { Process.kill(:USR1, #{Process.pid}); sleep 0.0005 }")
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      until started >= 300
+        begun += 1
+        Fiber.schedule { sleep 0; others += 1 }
+        Fiber.scheduler.yield
+      end
+      Process.kill(:KILL, sender)
+      Thread.new { Process.wait(sender) }.join
+      Fiber.scheduler.run
+      print "#{started == ended} #{begun == others}"
+    RUBY
+  end
+
   def test_a_trap_handler_waits_for_children_and_looks_up_names
     {
       "`echo 1`.to_i" => "1", "system(*shell('true'))" => "true", "Process.wait2(spawn(*shell('true')))[1].to_i" => "0",

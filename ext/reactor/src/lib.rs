@@ -108,6 +108,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
+    internal.define_module_function("without_handlers", function!(thread::without_handlers, 1))?;
     internal.define_module_function("woken?", function!(thread::is_woken, 1))?;
     internal.define_module_function("process_status", function!(thread::set_last_status, 2))?;
     internal.define_module_function("visible?", function!(object::is_visible, 1))?;

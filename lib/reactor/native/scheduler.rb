@@ -161,10 +161,10 @@ module Reactor
 
     private
 
-    # Gives control to a new fiber on behalf of a blocking one.
-    def start_for_blocking(fiber, *arguments)
+    # @return [Fiber] gives control to new fibers on behalf of blocking ones
+    def starter
       make_starter unless @starter.usable?
-      @starter.start(fiber, *arguments)
+      @starter.fiber
     end
 
     def make_starter = @starter = VM::Starter.new
@@ -178,6 +178,15 @@ module Reactor
     # Whether a fiber whose wait ends by this exception of a time limit or an interruption waits on: it is in an ensure or rescue clause
     # that another {Cancelled} runs, and that one ends the block, too.
     def spares_clause?(exception) = exception.is_a?(Cancelled) && exception.second_to?($!)
+
+    # The same for a fiber that has resumed an Enumerator's, or one of its own making.
+    #
+    # @param waiting [Fiber] the one that waits
+    def spares_suspended?(exception, fiber, waiting)
+      return false unless exception.is_a?(Cancelled)
+
+      Scope.hold_for(waiting) || [fiber, waiting].any? { |each| Scope.ending_before?(exception, each) }
+    end
 
     # Called when a fiber that has been cancelled with the scheduler waits again. If it is in an ensure or rescue clause, it is
     # ending. Otherwise it has swallowed the cancellation.

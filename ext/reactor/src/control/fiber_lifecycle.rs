@@ -10,7 +10,7 @@ use crate::{
     ruby::{
         call::call_method,
         error::{self, fiber_error, into_exception},
-        fiber::{current_fiber, is_blocking, is_unborn, raise_in, start_fiber},
+        fiber::{current_fiber, is_blocking, is_unborn, raise_in, start_fiber, starter},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -22,26 +22,27 @@ impl HookScope<'_> {
     /// Starts a fiber that runs the block. The new fiber runs at once, until it parks or ends; then the current fiber
     /// continues.
     pub fn start(&self, fiber: ObjectRef, block: Value, arguments: &[Value]) -> Result<(), Error> {
-        let (scheduler, starter) = (self.scheduler, self.slot);
+        let (scheduler, slot) = (self.scheduler, self.slot);
+        let starter = starter(self.object.as_value())?;
         scheduler.trace_birth(fiber, block)?;
         let started = scheduler.state_mut().add_fiber(fiber, object_ref(block));
         write_barrier(self.object, fiber);
-        let start = scheduler.state_mut().begin_start(starter, started);
+        let start = scheduler.state_mut().begin_start(slot, started);
         let streak = start.is_nested.then(|| {
-            let since = scheduler.state_mut().take_spawn_streak(starter);
+            let since = scheduler.state_mut().take_spawn_streak(slot);
             (since.is_some(), since.unwrap_or_else(Instant::now))
         });
-        let result = start_fiber(self.object.as_value(), fiber, arguments);
+        let result = start_fiber(starter, fiber, arguments);
         scheduler.forget_unborn(fiber, &result);
-        scheduler.on_resumed(starter);
-        let result = scheduler.filter_repeated_kill(starter, result);
+        scheduler.on_resumed(slot);
+        let result = scheduler.filter_repeated_kill(slot, result);
         if !start.is_nested {
             // The hooks never see the writes of a starter that the scheduler did not create, so queued sends go first.
             scheduler.state_mut().flush_sends();
         }
         let result = result
-            .and_then(|()| scheduler.run_queued_before(starter))
-            .and_then(|()| scheduler.raise_pending_in_queued(starter));
+            .and_then(|()| scheduler.run_queued_before(slot))
+            .and_then(|()| scheduler.raise_pending_in_queued(slot));
         scheduler.state_mut().end_start(start);
         result?;
         streak.map_or(Ok(()), |(is_streak, since)| {

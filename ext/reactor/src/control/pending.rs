@@ -134,6 +134,26 @@ impl Scheduler {
         Ok(spares)
     }
 
+    /// As [`Scheduler::spares_clause`], for a fiber that has resumed an Enumerator, which waits. A shield in which that waits
+    /// delays the timeout, too. It is tried again when either fiber waits again.
+    #[cold]
+    pub fn spares_suspended(&self, slot: Slot) -> Result<bool, Error> {
+        let (exception, waiting) = {
+            let fibers = &self.state().fibers;
+            (fibers.due_exception(slot), fibers.waiting_for(slot))
+        };
+        let scheduler = current_scheduler().value();
+        let (Some(exception), Some(waiting)) = (exception, waiting) else {
+            return Ok(false);
+        };
+        if !self.is_object(scheduler) {
+            return Ok(false);
+        }
+        let fibers = [slot, waiting].map(|slot| self.state().fibers[slot].fiber().value());
+        let given = [exception.value(), fibers[0], fibers[1]];
+        call_method(scheduler, "spares_suspended?", &given).map(|spares| spares.to_bool())
+    }
+
     /// How the fiber's wait ended, if it has.
     fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
         self.state().fibers[slot].wake_cause()

@@ -204,6 +204,9 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
+            if self.spares_suspended(target)? {
+                continue;
+            }
             if let Ok(exception) = into_exception(self.timeout_error(target)) {
                 let result = raise_in(fiber, exception.as_value());
                 self.on_resumed(slot);

@@ -11,7 +11,7 @@ use crate::{
     ruby::{
         call::call_method,
         error::{into_exception, is_fiber_error},
-        fiber::{new_fiber, start_fiber},
+        fiber::{new_fiber, start_fiber, starter},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -27,15 +27,17 @@ impl Scheduler {
         let watcher = object.value();
         let given = [events(watcher, ready), io.value()];
         let arguments = Ruby::get_with(watcher).ary_new_from_values(&given);
-        let (scheduler, fiber) = match fiber_of(watcher) {
-            Ok(made) => made,
-            Err(error) => return self.fail_watcher(watcher, given[1], error),
-        };
+        let made = fiber_of(watcher);
+        let (scheduler, fiber, starter) =
+            match made.and_then(|(it, fiber)| Ok((it, fiber, starter(it)?))) {
+                Ok(made) => made,
+                Err(error) => return self.fail_watcher(watcher, given[1], error),
+            };
         self.trace_birth(fiber, watcher)?;
         let started = self.state_mut().add_fiber_of_watcher(from, fiber, object);
         write_barrier(scheduler, fiber);
         let arguments = [scheduler, watcher, arguments.as_value()];
-        let result = start_fiber(scheduler, fiber, &arguments);
+        let result = start_fiber(starter, fiber, &arguments);
         let is_unborn = self.forget_unborn(fiber, &result);
         self.on_resumed(from);
         debug_assert_ne!(from, started);

@@ -8,8 +8,8 @@ use std::{
 };
 
 use magnus::{
-    Error, Module, RArray, RClass, Ruby, Value,
-    rb_sys::{AsRawId, AsRawValue, protect},
+    Error, Exception, Module, RArray, RClass, Ruby, Value,
+    rb_sys::{AsRawId, AsRawValue, FromRawValue, protect},
     value::ReprValue,
 };
 use rb_sys::{ID, VALUE};
@@ -18,7 +18,7 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 use crate::ruby::{
     call::{call_method, raw_arguments},
     error::is_unwinding,
-    object::{Object, raw},
+    object::{Object, object_ref, raw},
 };
 
 pub fn current_fiber() -> ObjectRef {
@@ -40,11 +40,16 @@ fn keep_alive(fiber: ObjectRef) {
 
 /// Switches to `fiber`. Returns when control comes back, or with the exception raised here.
 pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+    transfer_for_answer(fiber, arguments).map(drop)
+}
+
+/// Like [`transfer`]; returns what this fiber is given with control.
+fn transfer_for_answer(fiber: ObjectRef, arguments: &[Value]) -> Result<VALUE, Error> {
     let (count, first) = raw_arguments(arguments);
     // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
     let result = protect(|| unsafe { rb_sys::rb_fiber_transfer(raw(fiber), count, first) });
     keep_alive(fiber);
-    result.map(drop)
+    result
 }
 
 /// Whether the VM calls no scheduler in the current fiber, because the fiber is blocking.
@@ -53,25 +58,38 @@ pub fn is_blocking() -> bool {
     unsafe { rb_sys::rb_fiber_scheduler_current() == rb_sys::Qnil as VALUE }
 }
 
-/// Switches to a new fiber. In a blocking fiber the scheduler's starter makes the switch; that may fail.
-pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
-    match is_blocking() {
-        true => start_for_blocking(scheduler, fiber, arguments),
-        false => transfer(fiber, arguments),
+/// The fiber that switches to new fibers if the current fiber is blocking: see `VM::Starter` in Ruby. Called before the state
+/// says that the new fiber runs, because a trap handler may run in this call.
+pub fn starter(scheduler: Value) -> Result<Option<Value>, Error> {
+    let is_needed = is_blocking();
+    is_needed
+        .then(|| call_method(scheduler, "starter", &[]))
+        .transpose()
+}
+
+/// Switches to a new fiber.
+pub fn start_fiber(
+    starter: Option<Value>,
+    fiber: ObjectRef,
+    arguments: &[Value],
+) -> Result<(), Error> {
+    match starter {
+        Some(starter) => start_by(starter, fiber, arguments),
+        None => transfer(fiber, arguments),
     }
 }
 
 #[cold]
-fn start_for_blocking(
-    scheduler: Value,
-    fiber: ObjectRef,
-    arguments: &[Value],
-) -> Result<(), Error> {
-    let mut given = vec![fiber.value()];
-    given.extend_from_slice(arguments); // the caller keeps them alive
-    let result = call_method(scheduler, "start_for_blocking", &given);
+fn start_by(starter: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+    let arguments = Ruby::get_with(starter)
+        .ary_new_from_values(arguments)
+        .as_value();
+    let given = [current_fiber().value(), fiber.value(), arguments];
+    let answer = transfer_for_answer(object_ref(starter), &given);
     keep_alive(fiber);
-    result.map(drop)
+    // SAFETY: a value returned by Ruby.
+    let answer = unsafe { Value::from_raw(answer?) };
+    Exception::from_value(answer).map_or(Ok(()), |error| Err(error.into())) // no memory for its stack
 }
 
 /// `Fiber#raise` from outside; the VM follows the chain of resumed fibers and raises in the innermost.

@@ -6,7 +6,7 @@ use std::{
     ptr,
     sync::{
         Once,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -19,8 +19,8 @@ use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
-    call::protected,
-    object::{Object, raw},
+    call::{call_method, protected},
+    object::{Object, object_ref, raw},
     panics, platform,
 };
 
@@ -168,6 +168,38 @@ pub fn has_pending_interrupt() -> Result<bool, Error> {
 pub fn check_interrupts() -> Result<(), Error> {
     // SAFETY: exceptions are caught.
     protected(|| unsafe { rb_sys::rb_thread_check_ints() })
+}
+
+/// `Reactor::Internal.without_handlers(proc)`: calls the proc in a postponed job, in which the VM runs no trap handler and no
+/// finalizer. A fiber created there never runs one, because it inherits the mask. In the main Ractor only.
+pub fn without_handlers(job: Value) -> Result<(), Error> {
+    static JOB: AtomicUsize = AtomicUsize::new(0);
+    fn run() -> Result<(), Error> {
+        match JOB.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            // SAFETY: the caller of `without_handlers` keeps the proc alive and takes its address back.
+            address => call_method(
+                unsafe { ObjectRef::from_address(address) }.value(),
+                "call",
+                &[],
+            )
+            .map(drop),
+        }
+    }
+    unsafe extern "C" fn postponed(_: *mut c_void) {
+        drop(run()); // the VM would drop the error, too
+    }
+    JOB.store(object_ref(job).address(), Ordering::Relaxed);
+    // SAFETY: a function that takes no data; the GVL is held.
+    let handle =
+        unsafe { rb_sys::rb_postponed_job_preregister(0, Some(postponed), ptr::null_mut()) };
+    if handle != rb_sys::rb_postponed_job_handle_t::MAX {
+        // SAFETY: a valid handle.
+        unsafe { rb_sys::rb_postponed_job_trigger(handle) };
+    }
+    let interrupted = check_interrupts();
+    let called = run(); // unless the job has: there are too many kinds of jobs, or this runs in a handler
+    interrupted.and(called)
 }
 
 /// Gives the GVL to threads that wait for it, each for at most its time slice, and runs the pending interrupts of this

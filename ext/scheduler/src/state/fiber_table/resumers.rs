@@ -77,17 +77,14 @@ impl FiberTable {
         self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
-    /// This fiber, or the one that is parked on its behalf.
-    pub fn waiting_for(&self, slot: Slot) -> Slot {
+    /// The fiber that waits on behalf of this one, which has resumed it, or another that has.
+    pub fn waiting_for(&self, slot: Slot) -> Option<Slot> {
         let mut strand = self[slot].strand().iter().rev();
-        let parked = strand.find_map(|entry| match entry {
+        let resumed = strand.find_map(|entry| match entry {
             StrandEntry::Resumed { fiber, .. } => Some(*fiber),
             _ => None,
         });
-        match parked {
-            Some(parked) if self[slot].is_suspended() && self[parked].wait.is_parked() => parked,
-            _ => slot,
-        }
+        resumed.filter(|resumed| self[slot].is_suspended() && self[*resumed].is_in_wait())
     }
 
     /// Whether a fiber that runs for this one has been woken by what it waited for.
