@@ -59,18 +59,6 @@ module Reactor
       false
     end
 
-    # @return [Boolean] whether this has been raised in a block that has not ended, unless the other one's block began in its clause
-    # @api private
-    def before?(other) = @raised && !@over && !equal?(other) && !other.begun_in?(self)
-
-    # @return [Boolean] whether the block began where this ending was handled
-    # @api private
-    def begun_in?(ending)
-      error = @handled
-      error = error.cause until error.nil? || error.equal?(ending)
-      !error.nil?
-    end
-
     # Ruby calls this when it raises the exception. (Timeout.timeout passes a message.)
     #
     # @api private
@@ -110,7 +98,7 @@ module Reactor
         scope&.shield? ? scope.hold(-> { outside_shields(fiber, within, &block) }) : yield
       end
 
-      # Whether a fiber that waits on behalf of another is in a shield; then what is to end the other comes after the shield.
+      # Whether a fiber that waits for the one that has resumed it is in a shield: what ends the other comes after the shield.
       #
       # @return [Boolean]
       def hold_for(fiber)
@@ -118,20 +106,6 @@ module Reactor
         scope = scope.outer until scope.nil? || scope.shield?
         scope&.hold(-> {})
         !scope.nil?
-      end
-
-      # Whether a block in the fiber is ending already. The VM does not tell what a suspended fiber handles, so nothing shows that the
-      # code has rescued that ending and goes on.
-      #
-      # @return [Boolean]
-      def ending_before?(exception, fiber)
-        scope = innermost(fiber)
-        until scope.nil? || !scope.fiber.equal?(fiber)
-          return true if scope.cancelled.before?(exception)
-
-          scope = scope.outer
-        end
-        false
       end
     end
 

@@ -18,8 +18,10 @@ module Reactor
     # in the block. Give the block its own time limit, because a group waits for it as long as it takes.
     #
     # Ruby's Timeout.timeout, Thread#raise, Fiber#raise and Fiber#kill end the block nevertheless, and so does the end of the
-    # scheduler (exit, Interrupt, Thread#kill). In an Enumerator, a shield only delays the end of groups and deadlines that are
-    # inside the same Enumerator.
+    # scheduler (exit, Interrupt, Thread#kill).
+    #
+    # A shield in an Enumerator delays what is outside only while the Enumerator's own fiber waits, not another that it has resumed.
+    # An ensure clause that an Enumerator makes wait needs a shield around it: otherwise a second ending ends the clause.
     #
     # @return what the block returns
     # @raise what the block raises

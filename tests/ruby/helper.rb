@@ -432,6 +432,14 @@ class ReactorTest < Minitest::Test
   end
 end
 
+# With M:N threads, any program on Ruby 4.0.5 may crash after its last line (10 of 60 runs of one that only starts threads): the VM frees
+# stacks to which its native threads still switch (`nt_start`). So the process ends without the VM.
+if ENV["RUBY_MN_THREADS"] == "1"
+  passed = nil
+  Minitest.singleton_class.prepend(Module.new { define_method(:run) { |*arguments| passed = super(*arguments) } })
+  Minitest.after_run { $stdout.flush; Process.exit!(passed) }
+end
+
 Minitest.after_run do
   unless OwnWarnings::SEEN.empty?
     puts "warnings from our own files:", OwnWarnings::SEEN.uniq

@@ -86,6 +86,16 @@ class TestFiber < ReactorTest
     end
   end
 
+  def test_an_error_that_is_a_fibers_value_is_not_raised
+    run_scheduler do |scheduler|
+      [FiberError.new("a value"), IOError.new("another")].each do |value|
+        Fiber.schedule { value }
+        Fiber.schedule { sleep 0; value }
+      end
+      scheduler.run
+    end
+  end
+
   def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|

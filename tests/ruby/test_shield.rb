@@ -310,59 +310,26 @@ class TestShield < ReactorTest
     assert_equal %i[first after], log
   end
 
-  # Where the code waits: in the task's own fiber, in an Enumerator's, in one of the program's own.
-  def self.in_each_fiber(name, &test)
-    {
-      own: lambda(&:call), enumerator: ->(code) { Enumerator.new { |items| items << code.call }.next }, fiber: ->(code) { Fiber.new(&code).resume }
-    }.each { |where, run| define_method("test_#{name}_in_#{where}") { instance_exec(run, &test) } }
-  end
-
-  in_each_fiber :a_shield_delays_the_end_of_what_is_around_it do |run|
+  def test_a_shield_in_a_fiber_that_the_task_has_resumed_delays_the_end_of_the_task
     log = []
     in_fiber do
       begun, go = Array.new(2) { Thread::Queue.new }
-      Reactor.group do |group|
-        task = group.async do
-          run.call(-> { Reactor.shield { begun << true; go.pop; log << :whole }; log << begun.pop })
-          log << begun.pop
-        ensure
-          log << $!.class
-        end
-        begun.pop
-        task.cancel
-        go << true
-        sleep 0
-      end
-    end
-    assert_equal [:whole, Reactor::Cancelled], log
-  end
-
-  in_each_fiber :a_second_ending_leaves_the_clause_of_the_first_whole do |run|
-    log = []
-    in_fiber do
-      begun, go = Array.new(2) { Thread::Queue.new }
-      Reactor.group do |group|
-        task = group.async do
-          begin
-            Reactor.deadline(60) do |deadline|
-              deadline.move(0)
-              sleep
-            ensure
-              run.call(-> { begun << true; go.pop; log << :whole })
-            end
-          rescue Reactor::DeadlineExceeded
-            log << :late
+      shielded = -> { Reactor.shield { begun << true; go.pop; log << :whole }; begun.pop }
+      [shielded, -> { Enumerator.new { |items| items << shielded.call }.next }, -> { Fiber.new(&shielded).resume }].each do |block|
+        Reactor.group do |group|
+          task = group.async do
+            block.call
+          ensure
+            log << $!.class
           end
-          log << begun.pop
+          begun.pop
+          task.cancel
+          go << true
+          sleep 0
         end
-        begun.pop
-        task.cancel
-        go << true
-        assert_nil task.value
-        log << task.state
       end
     end
-    assert_equal %i[whole late cancelled], log
+    assert_equal [:whole, Reactor::Cancelled] * 3, log
   end
 
   def test_without_a_block

@@ -179,14 +179,9 @@ module Reactor
     # that another {Cancelled} runs, and that one ends the block, too.
     def spares_clause?(exception) = exception.is_a?(Cancelled) && exception.second_to?($!)
 
-    # The same for a fiber that has resumed an Enumerator's, or one of its own making.
-    #
-    # @param waiting [Fiber] the one that waits
-    def spares_suspended?(exception, fiber, waiting)
-      return false unless exception.is_a?(Cancelled)
-
-      Scope.hold_for(waiting) || [fiber, waiting].any? { |each| Scope.ending_before?(exception, each) }
-    end
+    # The same for a fiber that has resumed an Enumerator's, or one of its own making, which waits. The VM does not tell in which clause
+    # the first fiber is, so only a shield there keeps it whole.
+    def spares_suspended?(exception, waiting) = exception.is_a?(Cancelled) && Scope.hold_for(waiting)
 
     # Called when a fiber that has been cancelled with the scheduler waits again. If it is in an ensure or rescue clause, it is
     # ending. Otherwise it has swallowed the cancellation.

@@ -78,13 +78,15 @@ module GroupTrees
       found
     end
 
-    # @return [Array<Frame>] those of them that no shield, and no clause of another ending, keeps from it. A shield in an Enumerator
-    #   keeps only what is inside, and an Enumerator in a clause does not know of it: $! is the fiber's.
+    # @return [Array<Frame>] those of them that no shield, and no clause of another ending, keeps from it. A shield keeps what is outside
+    #   the fiber, too, if that fiber itself waits; then a timeout may come after what it keeps. An Enumerator in a clause does not know
+    #   of it: $! is the fiber's.
     def exposed
       shields = []
-      bare = false
+      bare = waits_in_shield = false
       around.reject do |frame|
-        held = frame.kind != :timeout && shields.any? { |fiber| fiber.equal?(frame.fiber) }
+        held = waits_in_shield || (frame.kind != :timeout && shields.any? { |fiber| fiber.equal?(frame.fiber) })
+        waits_in_shield ||= frame.kind == :shield && frame.fiber.equal?(@fiber)
         shields << frame.fiber if frame.kind == :shield || (frame.keeps && frame.fiber.equal?(@fiber) && !bare)
         bare ||= frame.bare
         held

@@ -134,13 +134,13 @@ impl Scheduler {
         Ok(spares)
     }
 
-    /// As [`Scheduler::spares_clause`], for a fiber that has resumed an Enumerator, which waits. A shield in which that waits
-    /// delays the timeout, too. It is tried again when either fiber waits again.
+    /// Whether the timeout due in a fiber that has resumed an Enumerator must not end the Enumerator's wait, which is in a shield. It
+    /// is tried again when either fiber waits again.
     #[cold]
     pub fn spares_suspended(&self, slot: Slot) -> Result<bool, Error> {
         let (exception, waiting) = {
             let fibers = &self.state().fibers;
-            (fibers.due_exception(slot), fibers.waiting_for(slot))
+            (fibers.due_exception(slot), fibers.running_for(slot))
         };
         let scheduler = current_scheduler().value();
         let (Some(exception), Some(waiting)) = (exception, waiting) else {
@@ -149,8 +149,8 @@ impl Scheduler {
         if !self.is_object(scheduler) {
             return Ok(false);
         }
-        let fibers = [slot, waiting].map(|slot| self.state().fibers[slot].fiber().value());
-        let given = [exception.value(), fibers[0], fibers[1]];
+        let waiting = self.state().fibers[waiting].fiber();
+        let given = [exception.value(), waiting.value()];
         call_method(scheduler, "spares_suspended?", &given).map(|spares| spares.to_bool())
     }
 

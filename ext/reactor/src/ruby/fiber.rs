@@ -89,7 +89,10 @@ fn start_by(starter: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(),
     keep_alive(fiber);
     // SAFETY: a value returned by Ruby.
     let answer = unsafe { Value::from_raw(answer?) };
-    Exception::from_value(answer).map_or(Ok(()), |error| Err(error.into())) // no memory for its stack
+    match Exception::from_value(answer) {
+        Some(error) if is_unborn(fiber.value()) => Err(error.into()),
+        _ => Ok(()), // the value of a fiber that has ended, or nil
+    }
 }
 
 /// `Fiber#raise` from outside; the VM follows the chain of resumed fibers and raises in the innermost.

@@ -141,7 +141,7 @@ impl State {
     /// Raises in a fiber that is parked, unless it is about to end by itself. A wait for an IO comes first: a trap handler
     /// that waits in the middle of it is not meant. In a fiber that has resumed an Enumerator, that one's wait ends.
     pub fn interrupt(&mut self, slot: Slot, exception: ObjectRef) -> bool {
-        let waiting = self.fibers.waiting_for(slot);
+        let waiting = self.fibers.running_for(slot);
         let parked = waiting.filter(|it| self.fibers[*it].wait.is_parked());
         let slot = parked.unwrap_or(slot);
         let of_io = |(_, wait): &(_, &Wait)| wait.is_for_io();

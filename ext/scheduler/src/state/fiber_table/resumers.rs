@@ -77,14 +77,14 @@ impl FiberTable {
         self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
-    /// The fiber that waits on behalf of this one, which has resumed it, or another that has.
-    pub fn waiting_for(&self, slot: Slot) -> Option<Slot> {
+    /// The fiber that last entered a hook on behalf of this one, which has resumed it, or another that has.
+    pub fn running_for(&self, slot: Slot) -> Option<Slot> {
         let mut strand = self[slot].strand().iter().rev();
         let resumed = strand.find_map(|entry| match entry {
             StrandEntry::Resumed { fiber, .. } => Some(*fiber),
             _ => None,
         });
-        resumed.filter(|resumed| self[slot].is_suspended() && self[*resumed].is_in_wait())
+        resumed.filter(|_| self[slot].is_suspended())
     }
 
     /// Whether a fiber that runs for this one has been woken by what it waited for.
