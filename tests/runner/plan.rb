@@ -70,6 +70,7 @@ module Runner
     def suites(ruby)
       backends = ruby.backends
       chosen = @all ? backends : backends - ["poll"]
+      chosen = backends.first(1) unless [@rubies.first, @newest].include?(ruby)
       steps = chosen.flat_map { |backend| suite(ruby, backend, again: backend != backends.first) }
       return steps unless @names.empty?
 
