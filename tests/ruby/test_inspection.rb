@@ -232,6 +232,41 @@ class TestInspection < ReactorTest
     assert_match(/ended after \d+\.\d+ s/, over.to_s)
   end
 
+  # The watching thread gets the GVL only when the fiber waits.
+  def test_c_code_that_keeps_the_gvl_is_reported_as_a_stall
+    { waits: -> { sleep 0.01 }, goes_on_elsewhere: -> { Thread.pass; sleep 0.01 } }.each do |what, act|
+      fiber = nil
+      stalls = stalling(0.02) do |list|
+        fiber = Fiber.current
+        numbers = Array.new(200_000) { rand }
+        until list.any? { |stall| stall.over && stall.fiber.equal?(fiber) } || numbers.size > 20_000_000
+          numbers.sort
+          act.call
+          numbers.concat(numbers)
+        end
+      end
+      found, over = stalls.select { |stall| stall.fiber.equal?(fiber) }
+      refute found.over, what
+      assert_operator found.seconds, :>=, 0.02
+      assert_match(/test_inspection\.rb/, found.to_s)
+      assert over.over
+      assert_same fiber, over.fiber
+    end
+  end
+
+  def test_c_code_in_which_a_fiber_ends_is_reported_as_its_stall
+    fibers = []
+    stalls = stalling(0.02) do |list|
+      numbers = Array.new(200_000) { rand }
+      until list.any? { |stall| fibers.include?(stall.fiber) } || numbers.size > 20_000_000
+        fibers << Fiber.schedule { sleep 0.001; numbers.sort }
+        sleep 0.01 while fibers.last.alive?
+        numbers.concat(numbers)
+      end
+    end
+    assert(stalls.any? { |stall| fibers.include?(stall.fiber) }, -> { stalls.inspect })
+  end
+
   # A false stall would be found in every attempt, a stall of a loaded machine only in some.
   def test_an_idle_or_yielding_loop_is_not_a_stall
     turn_to = ->(limit) { sleep 0 while clock < limit }

@@ -134,6 +134,8 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;
     class.define_method("progress_count", method!(observe::progress_count, 0))?;
     class.define_method("running_fiber", method!(observe::running_fiber, 0))?;
+    class.define_method("watch_holds", method!(observe::watch_holds, 1))?;
+    class.define_method("take_hold", method!(observe::take_hold, 0))?;
     class.define_method("block_of", method!(observe::block_of, 1))?;
     class.define_method("trace_start", method!(observe::start_trace, 1))?;
     class.define_method("trace_stop", method!(observe::stop_trace, 0))?;

@@ -49,7 +49,7 @@ use descriptors_in_use::DescriptorsInUse;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
 use object_ref::ObjectRef;
-use observation::Counters;
+use observation::{Counters, HoldWatch};
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
 use slab::Slab;
@@ -76,6 +76,8 @@ pub struct State {
     writes_are_slow_until: Option<Instant>,
     batching: SendBatching,
     counters: Counters,
+    /// Present while a thread watches how long fibers hold the loop.
+    holds: Option<HoldWatch>,
     /// Present while a trace is being recorded.
     pub trace: Option<Box<Trace>>,
 }
@@ -88,6 +90,8 @@ impl State {
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.current.for_each_object(&mut visit);
+        let holder = self.holds.as_ref().and_then(HoldWatch::holder);
+        holder.into_iter().for_each(&mut visit);
         self.descriptors_in_use.for_each_object(&mut visit);
     }
 }

@@ -32,8 +32,8 @@ module Reactor
   # If the fiber computes in Ruby, the watching thread gets the GVL only at the end of a time slice of 100 ms. So while a thread
   # is watched, its priority is lowered from 0 to a level with a time slice of about 20 ms.
   #
-  # If the fiber is in C code that keeps the GVL, the stall is detected when the call returns. The duration is then right, but the
-  # backtrace shows the place where the call returned.
+  # If the fiber is in C code that keeps the GVL, the stall is detected when the call returns, or when the fiber next waits or ends. The
+  # duration is then right, but the backtrace shows the place where the call returned, or where the fiber waits; none if it has ended.
   class StallDetector
     CHECKS_PER_LIMIT = 4
     # The VM's time slice is 100 ms, halved for each step of priority below 0. At -3 that is 12.5 ms, counted in ticks of 10 ms.
@@ -98,12 +98,14 @@ module Reactor
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
       VM.replace_storage(nil) # drops the storage of the fiber that happened to start this thread
+      @scheduler.watch_holds(@limit)
       progress, since, stall = nil
       until @scheduler.closed?
         now, before = Clock.now, progress
         progress = @scheduler.progress_count
         if progress.nil? || progress != before
-          finish(stall, now - since) if stall
+          held = @scheduler.take_hold
+          stall ? finish(stall, now - since) : held && report_late(*held)
           stall, since = nil, now
         elsif stall.nil? && now - since >= @limit
           report(stall = found(now - since))
@@ -115,6 +117,13 @@ module Reactor
     def found(seconds)
       @count += 1
       Stall.new(@scheduler.running_fiber, seconds, FiberStatus.backtrace(@watched), false)
+    end
+
+    # Reports a stall that has ended before this thread got the GVL.
+    def report_late(fiber, seconds)
+      @count += 1
+      report(stall = Stall.new(fiber, seconds, fiber&.alive? ? FiberStatus.backtrace(fiber) : [], false))
+      finish(stall, seconds)
     end
 
     def finish(stall, seconds)

@@ -2,6 +2,8 @@
 //! progress, traces. Any thread that holds the GVL may call them, and none changes what fibers do. The methods for
 //! virtual time, for tests, are here too.
 
+use std::time::Duration;
+
 use magnus::{Error, RArray, RHash, Ruby, Value, scan_args::scan_args, typed_data::Obj};
 use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};
 
@@ -73,6 +75,19 @@ pub fn progress_count(this: Obj<Scheduler>) -> Option<u64> {
 pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     let running = this.state().running_fiber();
     running.map(Object::value)
+}
+
+/// `watch_holds(seconds)`: from now on records the longest time that a fiber holds the loop for at least so long.
+pub fn watch_holds(this: Obj<Scheduler>, seconds: f64) {
+    this.state_mut()
+        .watch_holds(Duration::from_secs_f64(seconds));
+}
+
+/// `take_hold`: the fiber that has held the loop for longest since the last call, or nil for one that the scheduler does not know,
+/// and for how many seconds; nil if that was less than the limit.
+pub fn take_hold(this: Obj<Scheduler>) -> Option<(Option<Value>, f64)> {
+    let (fiber, held) = this.state_mut().take_hold()?;
+    Some((fiber.map(Object::value), held.as_secs_f64()))
 }
 
 /// `block_of(fiber)`: the Proc or Watcher run by a fiber that `fiber` or a watcher created; nil for any other fiber.

@@ -261,6 +261,8 @@ impl State {
 
     /// Called when the fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
+        self.end_hold(Some(fiber));
+        self.begin_hold();
         let slot = self.fibers.find(fiber);
         self.current
             .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled()));

@@ -60,6 +60,22 @@ impl FiberRow {
     }
 }
 
+/// Measures how long fibers hold the loop, while a thread watches it.
+#[derive(Debug)]
+pub(super) struct HoldWatch {
+    limit: Duration,
+    /// When the fiber got control, at the latest.
+    began: Instant,
+    /// The longest hold since it was last taken.
+    longest: Option<(Option<ObjectRef>, Duration)>,
+}
+
+impl HoldWatch {
+    pub(super) fn holder(&self) -> Option<ObjectRef> {
+        self.longest?.0
+    }
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }
@@ -154,6 +170,43 @@ impl State {
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.current.running?;
         Some(self.fibers.get(running)?.fiber)
+    }
+
+    // --- holds ---------------------------------------------------------------------------------------------------
+
+    /// From now on, records the longest time that a fiber holds the loop for at least `limit`.
+    pub fn watch_holds(&mut self, limit: Duration) {
+        let (began, longest) = (Instant::now(), None);
+        self.holds = Some(HoldWatch {
+            limit,
+            began,
+            longest,
+        });
+    }
+
+    /// The fiber that has held the loop for longest since the last call, and for how long, if that was too long. The fiber is `None`
+    /// for the root fiber.
+    pub fn take_hold(&mut self) -> Option<(Option<ObjectRef>, Duration)> {
+        self.holds.as_mut()?.longest.take()
+    }
+
+    /// The fiber gives up control by a poll, or ends. Of the few that may have run since the last poll, it is the one that has held
+    /// the loop: the clock is read after each of the first ones, and a long turn is followed by a poll.
+    pub(super) fn end_hold(&mut self, fiber: Option<ObjectRef>) {
+        if let Some(watch) = &mut self.holds {
+            let held = watch.began.elapsed();
+            let longest = watch.longest.map_or(watch.limit, |(_, longest)| longest);
+            if held >= longest {
+                watch.longest = Some((fiber, held));
+            }
+        }
+    }
+
+    /// A fiber gets control.
+    pub(super) fn begin_hold(&mut self) {
+        if let Some(watch) = &mut self.holds {
+            watch.began = Instant::now();
+        }
     }
 
     // --- tracing -------------------------------------------------------------------------------------------------

@@ -78,6 +78,9 @@ impl State {
 
     /// Polls without blocking, and wakes each fiber that got an event.
     pub fn poll_once(&mut self) -> std::io::Result<()> {
+        if self.holds.is_some() {
+            self.end_hold(self.running_fiber());
+        }
         self.queue.begin_poll();
         self.batching.on_poll();
         self.counters.turns += 1;
@@ -101,6 +104,7 @@ impl State {
         self.event_loop.events = events;
         self.trace_turn(TraceEvent::Turned);
         self.queue.end_poll();
+        self.begin_hold();
         Ok(())
     }
 
@@ -281,6 +285,7 @@ impl State {
 
     pub fn end_sleep(&mut self) {
         self.event_loop.is_sleeping = false;
+        self.begin_hold();
         self.trace_turn(TraceEvent::Wake);
     }
 

@@ -173,3 +173,25 @@ fn a_trace_tells_what_happened_to_a_fiber() {
     let names: Vec<_> = moments.iter().map(|moment| moment.0.name()).collect();
     assert_eq!(["park", "ready", "control", "unpark", "end"], names[..]);
 }
+
+#[test]
+fn the_longest_hold_since_it_was_last_taken_is_that_of_the_fiber_that_polls_or_ends() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.before_switch(slot);
+    state.poll_once().unwrap();
+    assert_eq!(None, state.take_hold(), "nobody watches");
+    state.watch_holds(Duration::from_secs(3600));
+    state.poll_once().unwrap();
+    assert_eq!(None, state.take_hold(), "it was short");
+    state.watch_holds(Duration::ZERO);
+    state.poll_once().unwrap();
+    let holder = |state: &mut State| state.take_hold().map(|(fiber, _)| fiber);
+    assert_eq!(Some(Some(fiber(1))), holder(&mut state));
+    assert_eq!(None, holder(&mut state));
+    state.end_fiber(fiber(1));
+    let mut marked = Vec::new();
+    state.for_each_object(|object| marked.push(object));
+    assert!(marked.contains(&fiber(1)));
+    assert_eq!(Some(Some(fiber(1))), holder(&mut state));
+}
