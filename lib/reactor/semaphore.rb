@@ -76,6 +76,10 @@ module Reactor
     # @return [Integer] the number of waiters
     def waiting = @waiting.size
 
+    # @return [Array<Fiber>] those in a block with a permit
+    # @api private
+    def holders = @held ? @held.values : []
+
     # @return [String]
     def inspect = "#<#{self.class} #{available} of #{@permits} available#{", #{waiting} waiting" if waiting.positive?}>"
 

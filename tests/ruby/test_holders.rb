@@ -59,6 +59,31 @@ class TestHolders < ReactorTest
     end
   end
 
+  def test_a_permit_of_a_semaphore_is_held
+    semaphore = Reactor::Semaphore.new(1)
+    line = __LINE__ + 1
+    holding(-> { semaphore.acquire { sleep } }, -> { semaphore.acquire { flunk } }) do |(holder, waiter)|
+      assert_equal ["permit of #{semaphore.inspect}"], holder.map(&:what)
+      assert_match(/test_holders\.rb:#{line}:in /, holder.first.place)
+      assert_equal [], waiter
+    end
+  end
+
+  def test_a_connection_of_the_gem_connection_pool_is_held
+    begin
+      require "connection_pool"
+    rescue LoadError => error
+      skip "connection_pool cannot be loaded: #{error.message}"
+    end
+    connections = ConnectionPool.new(size: 1) { Object.new }
+    line = __LINE__ + 1
+    holding(-> { connections.with { [1].each { sleep } } }, -> { connections.with { flunk } }) do |(holder, waiter)|
+      assert_equal ["connection of a ConnectionPool"], holder.map(&:what)
+      assert_match(/test_holders\.rb:#{line}:in /, holder.first.place)
+      assert_equal [], waiter
+    end
+  end
+
   # The method takes no lock.
   def synchronize = yield
 
@@ -96,6 +121,17 @@ class TestHolders < ReactorTest
     mutex = Thread::Mutex.new
     holding(-> { mutex.synchronize { sleep } }) do |_, scheduler|
       assert_match(/^  #<Fiber:.* holds a #{named("Mutex")} since /, scheduler.dump)
+    end
+  end
+
+  def test_a_dump_shows_one_of_the_fibers_that_wait_alike_after_those_that_hold_something
+    mutex = Thread::Mutex.new
+    alike = -> { sleep }
+    holding(alike, alike, alike, -> { mutex.synchronize { sleep } }) do |_, scheduler|
+      lines = scheduler.dump.lines.map(&:strip)
+      assert_equal 1, lines.count("and 2 more like it")
+      assert_match(/holds a/, lines[1])
+      assert_equal 3, lines.grep(/waiting .* asleep/).size, lines.join("\n")
     end
   end
 

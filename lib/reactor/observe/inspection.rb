@@ -90,13 +90,13 @@ module Reactor
     # @return [Array<FiberStatus>] longest-waiting first
     def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
 
-    # The fibers that hold a lock or a database connection while they wait: other fibers may be waiting for that lock or
-    # connection, and holders exhaust connection pools. A fiber is listed once for each lock or connection it holds. It is not
-    # listed when its wait has ended or when it waits for the lock itself; in ConditionVariable#wait, it is not listed for the
-    # lock it has released.
+    # The fibers that hold a lock, a permit or a connection while they wait: other fibers may be waiting for it, and holders exhaust
+    # connection pools. A fiber is listed once for each that it holds. It is not listed when its wait has ended or when it waits for
+    # the lock itself; in ConditionVariable#wait, it is not listed for the lock it has released.
     #
-    # Mutexes and Monitors are found by the `synchronize` frames in the backtraces of the fibers, so locks taken by `lock` or
-    # `enter` are not found. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
+    # Mutexes, Monitors and connections of the gem connection_pool are found by the frames of `synchronize` and `with` in the
+    # backtraces of the fibers, so what is taken by `lock`, `enter` or `checkout` is not found; permits of a {Semaphore} in a block of
+    # `acquire`. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
     # fiber waits for a response on that connection. Nothing is recorded beforehand: each call examines all fibers and, if Active
     # Record is loaded, all objects of the process.
     #
@@ -112,14 +112,17 @@ module Reactor
     # @return [String] its class, backend and number of live fibers
     def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
 
-    # @return [String] for a human reader: {#fibers}, what they hold while they wait (see {#holders}), and the watchers
+    # @return [String] for a human reader: what fibers hold while they wait (see {#holders}), {#fibers}, and the watchers. Of fibers that
+    #   wait alike with the same backtrace, the one that has waited longest is shown, and the number of the others.
     def dump
       statuses = fibers
       counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
       watchers = self.watchers.map(&:inspect)
       counts << "#{watchers.size} watchers" if watchers.any?
       held = LockHolder.of(statuses).map(&:to_s)
-      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *held, *watchers].join("\n  ")
+      alike = statuses.group_by { |status| [status.state, status.hook, status.events, status.forever, status.backtrace] }
+      shown = alike.each_value.map { |first, *others| others.empty? ? first.to_s : "#{first}\n    and #{others.size} more like it" }
+      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *held, *shown, *watchers].join("\n  ")
     end
 
     # While the block runs, records every run and wait of every fiber and every turn of the loop. The trace is written in the

@@ -1,27 +1,35 @@
 # frozen_string_literal: true
 
+require_relative "../semaphore"
+
 module Reactor
   LockHolder = Data.define(:status, :what, :place)
 
-  # A fiber that waits while holding a lock or a database connection that others may be waiting for. See {Inspection#holders}.
+  # A fiber that waits while holding a lock, a permit or a connection that others may be waiting for. See {Inspection#holders}.
   #
   # @!attribute [r] status
   #   @return [FiberStatus] the fiber, what it waits for, since when, and where
   # @!attribute [r] what
-  #   @return [String] "Mutex", "Monitor", or "connection of the pool primary"; "Mutex or Monitor" up to Ruby 3.3
+  #   @return [String] "Mutex", "Monitor", "permit of #<Reactor::Semaphore …>", "connection of a ConnectionPool", or "connection of the
+  #     pool primary"; "Mutex or Monitor" up to Ruby 3.3
   # @!attribute [r] place
-  #   @return [String] the backtrace line that entered `synchronize`, or Active Record's `with_connection` or `transaction`; for a
-  #     connection obtained in another way, the line where the fiber waits
+  #   @return [String] the backtrace line that entered `synchronize`, `acquire`, ConnectionPool's `with`, or Active Record's
+  #     `with_connection` or `transaction`; for a connection obtained in another way, the line where the fiber waits
   class LockHolder
+    SEMAPHORE = File.expand_path("../semaphore.rb:", __dir__)
+    private_constant :SEMAPHORE
+
     class << self
       # @param statuses [Array<FiberStatus>]
       # @return [Array<LockHolder>]
       # @api private
       def of(statuses)
         owned = connections.group_by(&:owner)
+        permits = ObjectSpace.each_object(Semaphore).flat_map { |semaphore| semaphore.holders.map { |fiber| [fiber, semaphore] } }
         statuses.select(&:hook).flat_map do |status|
           owned_by = owned.fetch(status.fiber, []).map { |connection| [title(connection), checkout(status.backtrace)] }
-          (locks(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
+          permitted = permits.filter_map { |fiber, semaphore| ["permit of #{semaphore.inspect}", acquired(fiber)] if fiber.equal?(status.fiber) }
+          (locks(status.backtrace) + permitted + pooled(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
         end
       end
 
@@ -42,6 +50,20 @@ module Reactor
         first = labels[0].end_with?("kernel_sleep'", "`block'", "#block'") ? 1 : 0 # skips a native hook
         lock == first || VM::UNLOCKERS.include?(labels[first]) ||
           (labels[first, 2] == VM::UNLOCKERS_WITHOUT_CLASS && places[first, 3].uniq.one?)
+      end
+
+      # The line that entered the fiber's innermost `acquire`.
+      def acquired(fiber)
+        frames = fiber.backtrace.drop_while { |frame| !frame.start_with?(SEMAPHORE) }
+        frames.find { |frame| !frame.start_with?(FiberName::OWN) }
+      end
+
+      # The connection that the fiber has by `ConnectionPool#with`, unless it still waits for it.
+      def pooled(backtrace)
+        innermost = backtrace.index { |frame| frame.include?("/connection_pool") }
+        return [] unless innermost && backtrace[innermost].end_with?("with'")
+
+        [["connection of a ConnectionPool", backtrace.drop(innermost).find { |frame| !frame.include?("/connection_pool") }]]
       end
 
       # The connections of Active Record. The pool is read without its lock, because a trap handler could not take the lock.
