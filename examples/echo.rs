@@ -1,4 +1,4 @@
-//! A TCP echo server in one thread. It tries first, reports the outcome to the reactor, and waits only if it would block.
+//! A TCP echo server in one thread: it tries first, and waits only if the call would have blocked.
 //!
 //! ```text
 //! echo ADDRESS CONNECTIONS
@@ -6,188 +6,80 @@
 //!
 //! Serves this number of connections and exits.
 
-use std::{
-    env,
-    error::Error,
-    io::{self, ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream},
-};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind::WouldBlock, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
-use reactor::{Attempt, Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait};
+use reactor::{Events, Interest, Reactor, Source, Token};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [address, connections] = arguments.as_slice() else {
         return Err("usage: echo ADDRESS CONNECTIONS".into());
     };
     let listener = TcpListener::bind(address)?;
     println!("listening on {}", listener.local_addr()?);
-    serve(listener, connections.parse()?)?;
-    Ok(())
+    Ok(serve(listener, connections.parse()?)?)
 }
 
 /// Accepts `connections` connections, echoes their bytes, and returns when the last one is closed.
-pub fn serve(listener: TcpListener, connections: usize) -> io::Result<()> {
+pub fn serve(listener: TcpListener, connections: u32) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let mut reactor = Reactor::open(None)?;
-    let mut listener_watch = Watch::new(descriptor(&listener), 0);
-    let mut served: Vec<Option<Connection>> = Vec::new();
-    let mut open = 0;
-    let mut events = Events::new();
-    accept(
-        &listener,
-        &mut reactor,
-        &mut listener_watch,
-        connections,
-        &mut served,
-    )?;
-    open += served.len();
-    while open > 0 || served.len() < connections {
+    let listener = Source::new(listener);
+    let (mut reactor, mut events) = (Reactor::open(None)?, Events::new());
+    let mut served = HashMap::new();
+    let mut accepted = 0;
+    _ = listener.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
+    while accepted < connections || !served.is_empty() {
         events.clear();
         reactor.turn(&mut events, None)?;
-        for event in &events {
-            match event.token.index() as usize {
-                0 => {
-                    let before = served.len();
-                    accept(
-                        &listener,
-                        &mut reactor,
-                        &mut listener_watch,
-                        connections,
-                        &mut served,
-                    )?;
-                    open += served.len() - before;
+        for token in events.iter().map(|event| event.token) {
+            if let Some((mut source, mut backlog)) = served.remove(&token) {
+                if let Some(interest) = echo(&mut source, &mut backlog, &mut reactor) {
+                    _ = source.wait(&mut reactor, interest, token)?;
+                    served.insert(token, (source, backlog));
                 }
-                number => {
-                    let slot = &mut served[number - 1];
-                    let Some(connection) = slot else { continue };
-                    if !connection.echo(&mut reactor)? {
-                        connection.watch.close(&mut reactor);
-                        *slot = None;
-                        open -= 1;
-                    }
+            } else if token.index() == 0 && accepted < connections {
+                if let Ok((stream, _)) = listener.get_ref().accept() {
+                    stream.set_nonblocking(true)?;
+                    accepted += 1;
+                    let (source, token) = (Source::new(stream), Token::new(accepted, 0));
+                    _ = source.wait(&mut reactor, Interest::READABLE, token)?;
+                    served.insert(token, (source, Vec::new()));
                 }
+                _ = listener.wait(&mut reactor, Interest::READABLE, token)?;
             }
         }
     }
-    listener_watch.close(&mut reactor);
     Ok(())
 }
 
-/// Accepts the pending connections, up to `limit` in all, and waits for the next one.
-fn accept(
-    listener: &TcpListener,
+/// Echoes until a call would block, and returns its direction; `None` if the client has gone.
+fn echo(
+    source: &mut Source<TcpStream>,
+    backlog: &mut Vec<u8>,
     reactor: &mut Reactor,
-    listener_watch: &mut Watch,
-    limit: usize,
-    served: &mut Vec<Option<Connection>>,
-) -> io::Result<()> {
-    while served.len() < limit {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(true)?;
-                let connection = Connection::new(stream, served.len() + 1);
-                connection.watch.wait(reactor, Interest::READABLE)?;
-                served.push(Some(connection));
+) -> Option<Interest> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let reads = backlog.is_empty();
+        let interest = if reads {
+            Interest::READABLE
+        } else {
+            Interest::WRITABLE
+        };
+        let moved = source.attempt(reactor, interest, |stream| {
+            if reads {
+                stream.read(&mut buffer)
+            } else {
+                stream.write(backlog)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                listener_watch.saw(reactor, Interest::READABLE, Attempt::WouldBlock);
-                return listener_watch.wait(reactor, Interest::READABLE);
-            }
-            // The peer has closed the connection before it was accepted.
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => return Err(error),
+        });
+        match moved {
+            Ok(0) => return None,
+            Ok(count) if reads => backlog.extend_from_slice(&buffer[..count]),
+            Ok(count) => drop(backlog.drain(..count)),
+            Err(error) => return (error.kind() == WouldBlock).then_some(interest),
         }
     }
-    Ok(())
-}
-
-struct Connection {
-    stream: TcpStream,
-    watch: Watch,
-    /// Bytes that were read and have to be written.
-    backlog: Vec<u8>,
-}
-
-impl Connection {
-    fn new(stream: TcpStream, number: usize) -> Self {
-        Self {
-            watch: Watch::new(descriptor(&stream), number),
-            stream,
-            backlog: Vec::new(),
-        }
-    }
-
-    /// Echoes until it would block, and starts a wait. False if the peer has closed the connection.
-    fn echo(&mut self, reactor: &mut Reactor) -> io::Result<bool> {
-        let mut buffer = [0; 16 * 1024];
-        loop {
-            while !self.backlog.is_empty() {
-                match self.stream.write(&self.backlog) {
-                    Ok(count) => _ = self.backlog.drain(..count),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        return self.drained(reactor, Interest::WRITABLE);
-                    }
-                    Err(_) => return Ok(false),
-                }
-            }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.backlog.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return self.drained(reactor, Interest::READABLE);
-                }
-                Err(_) => return Ok(false),
-            }
-        }
-    }
-
-    fn drained(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<bool> {
-        self.watch.saw(reactor, interest, Attempt::WouldBlock);
-        self.watch.wait(reactor, interest)?;
-        Ok(true)
-    }
-}
-
-/// A descriptor, its owner id, and the token of its waits.
-struct Watch {
-    descriptor: Descriptor,
-    owner: OwnerId,
-    token: Token,
-}
-
-impl Watch {
-    fn new(descriptor: Descriptor, number: usize) -> Self {
-        Self {
-            descriptor,
-            // Any number but 0 that is not used again.
-            owner: OwnerId(number as u64 + 1),
-            token: Token::new(number as u32, 0),
-        }
-    }
-
-    fn wait(&self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
-        match reactor.wait(self.descriptor, self.owner, interest, self.token)? {
-            Wait::Pending(_) => Ok(()), // Its event ends it.
-            Wait::Ready(_) => Err(ErrorKind::Unsupported.into()), // Never for a socket.
-        }
-    }
-
-    fn saw(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
-        reactor.attempted(self.descriptor, self.owner, interest, attempt);
-    }
-
-    fn close(&self, reactor: &mut Reactor) {
-        reactor.deregister(self.descriptor);
-    }
-}
-
-#[cfg(unix)]
-fn descriptor(socket: &impl std::os::fd::AsRawFd) -> Descriptor {
-    socket.as_raw_fd()
-}
-
-#[cfg(windows)]
-fn descriptor(socket: &impl std::os::windows::io::AsRawSocket) -> Descriptor {
-    socket.as_raw_socket()
 }
