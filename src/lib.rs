@@ -76,6 +76,43 @@
 //! descriptor number was reused. These functions are safe: a wrong number causes an error or a spurious event, never
 //! undefined behaviour.
 //!
+//! # Connecting without blocking
+//!
+//! Start to connect a non-blocking socket. If the call would block, wait for [`Interest::WRITABLE`], then ask the socket for its
+//! error. The standard library cannot start a connect; this uses rustix.
+//!
+//! ```
+//! # #[cfg(unix)] {
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! use reactor::{Events, Interest, Reactor, Source, Token};
+//! use rustix::{io::Errno, net::{self, AddressFamily, SocketType}};
+//!
+//! # let listener = TcpListener::bind("127.0.0.1:0")?;
+//! # let address = listener.local_addr()?;
+//! let stream = TcpStream::from(net::socket(AddressFamily::INET, SocketType::STREAM, None)?);
+//! stream.set_nonblocking(true)?;
+//! let stream = Source::new(stream);
+//! match net::connect(stream.get_ref(), &address) {
+//!     Ok(()) => {} // over a UNIX socket, and sometimes within the machine
+//!     Err(Errno::INPROGRESS) => {
+//!         let mut reactor = Reactor::open(None)?;
+//!         let mut events = Events::new();
+//!         _ = stream.wait(&mut reactor, Interest::WRITABLE, Token::new(1, 0))?;
+//!         while events.is_empty() {
+//!             reactor.turn(&mut events, None)?; // or a timer's event: it takes too long
+//!         }
+//!         if let Some(error) = stream.get_ref().take_error()? {
+//!             return Err(error);
+//!         }
+//!     }
+//!     Err(error) => return Err(error.into()),
+//! }
+//! assert_eq!(stream.get_ref().peer_addr()?, address);
+//! # }
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! # Inside another loop, and around one
 //!
 //! `Reactor::queue` (Unix) is a descriptor for another loop to poll. [`Reactor::sleep`] and [`Sleep::timeout`] say how

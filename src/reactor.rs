@@ -157,6 +157,28 @@ impl Reactor {
         self.timers.cancel(timer)
     }
 
+    /// Gives a timer another deadline, earlier or later. False if it has already elapsed or been stopped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use reactor::{Deadline, Events, Reactor, Token};
+    ///
+    /// let mut reactor = Reactor::open(None)?;
+    /// let idle = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(1, 0));
+    /// assert!(reactor.reset(idle, Deadline::after(Duration::from_millis(1)))); // at each sign of life
+    /// let mut events = Events::new();
+    /// while events.is_empty() {
+    ///     reactor.turn(&mut events, None)?;
+    /// }
+    /// assert!(!reactor.reset(idle, Deadline::after(Duration::from_secs(60))), "it has elapsed");
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn reset(&mut self, timer: TimerId, deadline: Deadline) -> bool {
+        self.wake_sleeper();
+        self.timers.reset(timer, deadline)
+    }
+
     /// The number of active timers.
     pub fn timers(&self) -> usize {
         self.timers.len()

@@ -13,12 +13,26 @@ use crate::{
 /// Children per heap node. Four take 128 bytes, which is two or three cache lines.
 const ARITY: usize = 4;
 
-/// Identifies a timer. Once the timer has elapsed or been cancelled, cancelling it does nothing.
+/// Identifies a timer. Once the timer has elapsed or been cancelled, cancelling it does nothing. Converts to an integer and back,
+/// for callers in another language; a made-up one may name any timer, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     slot: u32,
     /// The lower half of its number.
     arrival: u32,
+}
+
+impl From<TimerId> for u64 {
+    fn from(timer: TimerId) -> Self {
+        Self::from(timer.arrival) << 32 | Self::from(timer.slot)
+    }
+}
+
+impl From<u64> for TimerId {
+    fn from(number: u64) -> Self {
+        let (slot, arrival) = (number as u32, (number >> 32) as u32);
+        Self { slot, arrival }
+    }
 }
 
 /// Timers ordered by deadline and, for equal deadlines, by insertion.
@@ -96,10 +110,25 @@ impl Timers {
 
     /// Removes a timer. False if it has already elapsed or been cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
-        let slot = self.slots.get(timer.slot as usize);
-        let place = slot.map(|slot| slot.place as usize);
-        let place = place.filter(|place| self.heap[*place].arrival as u32 == timer.arrival);
+        let place = self.place(timer);
         place.map(|place| self.remove(place)).is_some()
+    }
+
+    /// Gives a timer another deadline. False if it has already elapsed or been stopped. Among timers with the same deadline it
+    /// keeps its place.
+    pub fn reset(&mut self, timer: TimerId, deadline: Deadline) -> bool {
+        let Some(place) = self.place(timer) else {
+            return false;
+        };
+        self.heap[place].deadline = deadline;
+        self.sift_up(place);
+        self.sift_down(place);
+        true
+    }
+
+    fn place(&self, timer: TimerId) -> Option<usize> {
+        let place = self.slots.get(timer.slot as usize)?.place as usize;
+        (self.heap[place].arrival as u32 == timer.arrival).then_some(place)
     }
 
     /// The earliest deadline; None if there are no timers.
@@ -189,6 +218,16 @@ mod tests {
 
     /// Equal deadlines are common, and elapse in insertion order.
     #[test]
+    fn an_id_survives_as_an_integer() {
+        let (mut timers, deadline) = (Timers::new(), Deadline::from(Instant::now()));
+        timers.insert(deadline, Token::new(0, 0));
+        let timer = timers.insert(deadline, Token::new(1, 0));
+        let number = u64::from(timer);
+        assert_eq!(timer, TimerId::from(number));
+        assert!(!timers.cancel(TimerId::from(u64::MAX)) && timers.cancel(TimerId::from(number)));
+    }
+
+    #[test]
     fn behaves_like_an_ordered_map() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
@@ -205,7 +244,16 @@ mod tests {
                     let timer = timers.insert(Deadline::from(at(due)), Token::new(arrival, 0));
                     model.insert((due, arrival), timer);
                 }
-                6..=7 => {
+                6 => {
+                    let due = clock + below(&mut seed, 40);
+                    let moved = model.keys().nth(nth).copied();
+                    let moved = moved.and_then(|key| Some((key.1, model.remove(&key)?)));
+                    if let Some((arrival, timer)) = moved {
+                        assert!(timers.reset(timer, Deadline::from(at(due))));
+                        model.insert((due, arrival), timer);
+                    }
+                }
+                7 => {
                     let timer = model
                         .keys()
                         .nth(nth)
@@ -224,12 +272,10 @@ mod tests {
                     assert!(tokens.eq(due.keys().map(|(_, arrival)| *arrival)));
                     gone.extend(due.into_values());
                 }
-                _ => assert!(
-                    gone.iter()
-                        .rev()
-                        .take(8)
-                        .all(|timer| !timers.cancel(*timer))
-                ),
+                _ => {
+                    assert!(gone.iter().rev().take(8).all(|timer| !timers.cancel(*timer)
+                        && !timers.reset(*timer, Deadline::from(start))))
+                }
             }
             let next = model.keys().next().map(|(due, _)| Deadline::from(at(*due)));
             assert_eq!((timers.next(), timers.len()), (next, model.len()));

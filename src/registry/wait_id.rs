@@ -2,7 +2,8 @@
 
 use crate::interest::Interest;
 
-/// Identifies a wait until its event is reported or it is ended before; afterwards it refers to no wait.
+/// Identifies a wait until its event is reported or it is ended before; afterwards it refers to no wait. Converts to an integer and
+/// back, for callers in another language; a made-up one may name any wait, or none.
 ///
 /// ```
 /// use reactor::{Interest, Reactor, Source, Token, Wait};
@@ -19,6 +20,19 @@ use crate::interest::Interest;
 pub struct WaitId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
+}
+
+impl From<WaitId> for u64 {
+    fn from(wait: WaitId) -> Self {
+        Self::from(wait.generation) << 32 | Self::from(wait.slot)
+    }
+}
+
+impl From<u64> for WaitId {
+    fn from(number: u64) -> Self {
+        let (slot, generation) = (number as u32, (number >> 32) as u32);
+        Self { slot, generation }
+    }
 }
 
 /// The result of starting a wait.
