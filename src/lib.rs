@@ -218,3 +218,7 @@ pub use crate::{
 
 #[cfg(reactor_model)]
 pub use crate::sync::control;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/crate.md")]
+struct Readme;
