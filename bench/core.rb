@@ -41,7 +41,7 @@ end
 
 # By name, then by size.
 def paired_comparison
-  JSON.parse(run(*CARGO_BENCH, "paired_comparison"))
+  JSON.parse(run(*CARGO_BENCH, "paired_comparison", "--", "--json"))
     .group_by { _1["name"] }
     .transform_values { |rows| rows.to_h { |row| [row["size"], row] } }
 end

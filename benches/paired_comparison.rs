@@ -2,7 +2,8 @@
 //! Measures processor time, so other work on the machine affects all loops equally.
 //!
 //! ```text
-//! cargo bench --bench paired_comparison                     JSON: nanoseconds a cycle, the median of the rounds
+//! cargo bench --bench paired_comparison                     a table: nanoseconds a cycle, the median of the rounds
+//! cargo bench --bench paired_comparison -- --json           the same as JSON, with the ratios to raw epoll within a round
 //! cargo bench --bench paired_comparison -- NAME SIZE COUNT  COUNT cycles of one loop, for an instruction counter
 //! ```
 //!
@@ -23,7 +24,7 @@ fn main() {
             let number = |text: &str| text.parse().expect("a number");
             comparison::alone(name, number(size), number(count));
         }
-        _ => comparison::run(),
+        options => comparison::run(options.iter().any(|option| option == "--json")),
     }
 }
 
@@ -73,7 +74,7 @@ mod comparison {
         cycles(&mut sources, candidate.as_mut(), size, count);
     }
 
-    pub fn run() {
+    pub fn run(is_json: bool) {
         let mut results: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
         for round in 0..ROUNDS {
             for size in SIZES {
@@ -95,7 +96,10 @@ mod comparison {
                 }
             }
         }
-        print(results);
+        match is_json {
+            true => print_json(&results),
+            false => print_table(&results),
+        }
     }
 
     fn cycles(sources: &mut Sources, candidate: &mut dyn Loop, size: usize, count: usize) {
@@ -110,12 +114,25 @@ mod comparison {
         time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
     }
 
-    fn print(results: BTreeMap<(usize, usize), Vec<f64>>) {
+    fn print_table(results: &BTreeMap<(usize, usize), Vec<f64>>) {
+        println!("Nanoseconds of processor time a cycle, among so many descriptors:");
+        let head: String = SIZES.iter().map(|size| format!("{size:>9}")).collect();
+        println!("{:<30}{head}", "");
+        for (number, (name, _)) in loops().enumerate() {
+            let cell = |size: &usize| match results.get(&(number, *size)) {
+                Some(figures) => format!("{:>9.0}", median(figures.clone())),
+                None => format!("{:>9}", "-"),
+            };
+            println!("{name:<30}{}", SIZES.iter().map(cell).collect::<String>());
+        }
+    }
+
+    fn print_json(results: &BTreeMap<(usize, usize), Vec<f64>>) {
         let names: Vec<_> = loops().map(|(name, _)| name).collect();
         let raw = names.iter().position(|name| *name == "raw epoll");
         let raw = raw.expect("it is one of them");
         let mut separator = "[";
-        for ((number, size), figures) in &results {
+        for ((number, size), figures) in results {
             // Ratios within a round: other work on the machine slows down both sides.
             let pairs = figures.iter().zip(&results[&(raw, *size)]);
             let ratio = median(pairs.map(|(figure, raw)| figure / raw).collect());
