@@ -68,7 +68,7 @@ class TestHealth < ReactorTest
       assert_operator health.lateness.max, :>=, 0.048
       assert_equal 1, health.lateness.count
       assert_operator health.stats[:awake_ns], :>=, 50_000_000
-      assert_operator health.utilisation, :>, 0
+      assert_operator health.utilization, :>, 0
     end
   end
 
@@ -78,7 +78,7 @@ class TestHealth < ReactorTest
       Fiber.schedule { sleep 0.005 until (scheduler.health - before).stats[:asleep_ns] >= 50_000_000 }
       scheduler.run
       health = scheduler.health - before
-      assert_operator health.utilisation, :<, 1
+      assert_operator health.utilization, :<, 1
       assert_in_delta health.seconds, (health.stats[:awake_ns] + health.stats[:asleep_ns]) / 1e9
       # A turn that included the sleep would make the sum as long as the whole time. Counted since the loop was opened, because a
       # turn in progress at a reading is recorded after it, with the time it took before.

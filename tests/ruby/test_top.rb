@@ -69,7 +69,7 @@ class TestTop < ReactorTest
         assert_equal [0, 1], row[:waits].values_at(:io, :block)
         assert_includes 1..2, row[:waits][:sleep], "one of the sleepers may be ready"
         assert_equal 3, row[:stats][:live]
-        assert_operator row[:utilisation], :<=, 1
+        assert_operator row[:utilization], :<=, 1
         assert_operator row[:lateness][:count], :>, 0 if row[:stats][:turns] > 10
         sleeper = row[:fibers].find { |fiber| fiber[:name]&.start_with?("sleeper") }
         assert_equal "sleep", sleeper[:hook]

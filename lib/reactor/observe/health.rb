@@ -38,14 +38,14 @@ module Reactor
     def seconds = (stats.fetch(:awake_ns, 0) + stats.fetch(:asleep_ns, 0)) / 1e9
 
     # @return [Float, nil] the share of time in which the loop was not asleep, from 0 to 1; nil if no time has passed
-    def utilisation = seconds.zero? ? nil : stats[:awake_ns] / 1e9 / seconds
+    def utilization = seconds.zero? ? nil : stats[:awake_ns] / 1e9 / seconds
 
     # @return [Hash{Symbol => Integer}] the number of parked fibers by the hook they wait in: io, sleep, block, other
     def waits = %i[io sleep block other].to_h { |hook| [hook, stats[:"waiting_#{hook}"]] }
 
     # @return [Hash{Symbol => Object}] for JSON
     def to_h
-      { seconds: seconds, utilisation: utilisation, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
+      { seconds: seconds, utilization: utilization, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
     end
 
     # Keeps its last reading, and returns the difference between the new reading and the last one. Readers do not affect one

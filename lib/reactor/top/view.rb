@@ -50,7 +50,7 @@ module Reactor
       def series(row, width)
         all = @snapshots.filter_map { |snapshot| snapshot.row(row.id)&.window }.last([width - 30, 10].max)
         [
-          line("busy", all.map(&:utilisation), 1.0) { |share| format("%5.1f %%", share * 100) },
+          line("busy", all.map(&:utilization), 1.0) { |share| format("%5.1f %%", share * 100) },
           line("turn p99", all.map { |health| health.turns.percentile(0.99) }) { |seconds| milliseconds(seconds) },
           line("late p99", all.map { |health| health.lateness.percentile(0.99) }) { |seconds| milliseconds(seconds) },
           line("ready", all.map { |health| health.stats[:ready] }, &:to_s)
