@@ -95,7 +95,7 @@ module Reactor
     scheduler = [
       [File, FileOpen], [IO, Sync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream, { replaceable: true }], [IO.singleton_class, PathMethods],
-      [IO, IOWrite, { condition: IOWrite }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
+      [IO, IOWrite, { condition: IOWrite }], [IO, IOPuts, { replaceable: true }], [BasicSocket.singleton_class, SocketMode, { condition: SocketMode }],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException, { condition: TimeoutException }],
       [Timeout, TimeoutException, { condition: TimeoutException }]

@@ -40,6 +40,7 @@ module Patched
     "IO.write" => -> { IO.write(File::NULL, "a") },
     "IO.binwrite" => -> { IO.binwrite(File::NULL, "a") },
     "IO.sysopen" => -> { IO.for_fd(IO.sysopen(File::NULL)).tap(&:close).closed? },
+    "IO#puts" => -> { from, to = pipe; to.puts("a line", 2); from.readpartial(64) },
     "BasicSocket.for_fd" => -> { UNIXSocket.pair.tap { |pair| KEPT.concat(pair) }.then { |one,| UNIXSocket.for_fd(one.fileno).tap { |socket| socket.autoclose = false } }.class.name },
     "IO.copy_stream" => -> { source = file; File.write(source.path, "abc"); IO.copy_stream(source.path, File::NULL) },
     "Process._fork" => -> { Process.wait2(fork { exit! 3 })[1].exitstatus },

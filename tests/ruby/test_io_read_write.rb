@@ -280,6 +280,36 @@ class TestIOReadWrite < ReactorTest
     assert_as_plain { parts.map { |objects| [w.write(*objects), objects.empty? ? "" : r.readpartial(99)] } }
   end
 
+  def test_a_line_and_its_end_are_one_write
+    in_fiber do
+      ours, theirs = UNIXSocket.pair(:DGRAM)
+      ours.puts("a", 2, "c\n")
+      assert_equal %W[a\n 2\n c\n], Array.new(3) { theirs.recv(9) }
+    ensure
+      [ours, theirs].compact.each(&:close)
+    end
+  end
+
+  def test_puts_writes_what_plain_ruby_writes
+    nested = ["x", [1, "y\n"]]
+    nested << nested
+    lines = [[], ["a"], ["", nil, :b, 1.5], ["c\n", "d\n\n"], [nested], [[]], ["\xFF".b, "\u00e9"], ["e".encode("UTF-16LE")], ["f".encode("UTF-32BE"), "g"]]
+    texts = lambda do
+      lines.map do |objects|
+        r, w = IO.pipe(binmode: true)
+        assert_nil w.puts(*objects)
+        w.close
+        r.read
+      ensure
+        r&.close
+      end
+    end
+    assert_equal texts.call, in_fiber { texts.call }
+    own = Class.new(IO) { def write(*objects) = super(objects.inspect) }
+    said = -> { r, w = IO.pipe; out = own.new(w.fileno, "w", autoclose: false); out.sync = true; out.puts("a"); w.close; r.read.tap { r.close } }
+    assert_equal said.call, in_fiber { said.call }
+  end
+
   def test_a_dup_of_a_socket_reads_on_after_the_close_of_the_socket
     a, b = pair
     copy = track(a.dup)

@@ -23,5 +23,29 @@ module Reactor
         reactor_io_write(whole)
       end
     end
+
+    # Of IO. With a scheduler, Ruby passes a line and its line end to the hook one after the other, without it in one call of writev(2).
+    # On a TCP connection the second one then waits until the peer has acknowledged the first, which takes 40 ms; in a log that several
+    # processes share, another line may come between. So both are one string.
+    #
+    # @api private
+    module IOPuts
+      METHOD = Kernel.instance_method(:method)
+      private_constant :METHOD
+
+      # @return [nil]
+      # @raise as without a scheduler
+      def puts(*objects)
+        return reactor_io_puts(*objects) if objects.empty? || Schedulers.current.nil? || !IO.equal?(METHOD.bind_call(self, :write).owner)
+
+        objects.each do |object|
+          line = object.respond_to?(:to_ary) ? nil : "#{object}" # rubocop:disable Style/RedundantInterpolation -- as Ruby converts it
+          next reactor_io_puts(object) if line.nil? || !line.encoding.ascii_compatible? || line.end_with?("\n")
+
+          write("#{line}\n")
+        end
+        nil
+      end
+    end
   end
 end
