@@ -141,7 +141,7 @@ module Reactor
     def inside = @inside ||= {}.compare_by_identity
 
     # @return [Float] when the block ends, on the monotonic clock
-    def time = ends_with_outer? ? @outer.time : @time
+    def time = @within ? [@time, @outer.time].min : @time
 
     # Has the scope end the block, unless the outer deadline does so first.
     def limit

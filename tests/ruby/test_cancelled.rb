@@ -95,6 +95,30 @@ class TestCancelled < ReactorTest
     assert_equal ["Reactor::Cancelled", "Interrupt"], said.out.lines(chomp: true).first(2)
   end
 
+  # As in a program whose thread has such a clause when it exits.
+  def test_a_signal_ends_the_wait_of_a_clause_that_the_end_runs
+    needs_fork
+    { "Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule(&clause); Fiber.schedule { sleep 0; exit 5 }" => 5,
+      "Reactor.run { Fiber.schedule(&clause); sleep 0; exit 5 }" => 5, "Thread.new(&clause); Thread.pass until $begun; exit 5" => 5,
+      "Reactor.run { Fiber.schedule(&clause); Process.kill(:TERM, $$); sleep }" => nil }.each do |code, status|
+      ended = run_child(<<~RUBY) { |pid, said| said.call("clause"); Process.kill(:TERM, pid) }
+        clause = lambda do
+          $begun = true
+          sleep
+        ensure
+          begin
+            puts "clause"
+            sleep
+          ensure
+            puts "inner clause"
+          end
+        end
+        #{code}
+      RUBY
+      assert_equal ["clause\ninner clause\n", status], [ended.out, ended.status.exitstatus], code
+    end
+  end
+
   def test_it_is_no_standard_error_and_is_not_reported
     refute_operator Reactor::Cancelled, :<, StandardError
     _, said = capture_io do

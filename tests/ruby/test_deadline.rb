@@ -249,6 +249,13 @@ class TestDeadline < ReactorTest
     end
   end
 
+  # Each doubled the time, until fifty took months.
+  def test_deadlines_in_deadlines_take_no_longer_than_those_beside_one_another
+    nested = ->(depth) { depth.zero? ? 1 : Reactor.deadline(60) { nested.call(depth - 1) } }
+    assert_equal 1, run_plain { nested.call(50) }
+    assert_equal 1, in_fiber { nested.call(50) }
+  end
+
   def test_wrong_arguments
     assert_raises(ArgumentError) { Reactor.deadline(1) }
     ["1", [], Object.new].each { |wrong| assert_match(/seconds/, assert_raises(TypeError) { Reactor.deadline(wrong) { flunk } }.message) }

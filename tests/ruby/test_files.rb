@@ -581,6 +581,17 @@ class TestFiles < ReactorTest
     end
   end
 
+  def test_copy_stream_from_a_device_parks_only_its_fiber
+    skip "Windows has no /dev/zero" if WINDOWS
+    in_fiber do
+      done = false
+      fiber = Fiber.schedule { done = IO.copy_stream("/dev/zero", "#{@path}.copy", 1 << 20) }
+      assert_predicate fiber, :alive?
+      sleep 0.001 until done
+      assert_equal [1 << 20] * 2, [done, File.size("#{@path}.copy")]
+    end
+  end
+
   def test_copy_stream_copies_a_file_to_a_socket
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|

@@ -45,7 +45,10 @@ module Rackup
             yield service if block_given?
           end
         rescue SystemCallError, SocketError, ArgumentError, TypeError, RangeError, NotImplementedError => error
-          own ? raise : abort("reactor does not start: #{error.message}")
+          raise if own
+
+          place = " (in #{file})" if settings.is_a?(Hash) && settings.each_key.any? { |name| error.message.include?(name.to_s) }
+          abort("reactor does not start: #{error.message}#{place}")
         end
 
         # @return [Hash{String => String}] for `rackup -s reactor -h`

@@ -16,7 +16,7 @@ module Reactor
   #   @return [String] the backtrace line that entered `synchronize`, `acquire`, ConnectionPool's `with`, or Active Record's
   #     `with_connection` or `transaction`; for a connection obtained in another way, the line where the fiber waits
   class LockHolder
-    SEMAPHORE = File.expand_path("../semaphore.rb:", __dir__)
+    SEMAPHORE = File.expand_path("../semaphore.rb:", __dir__).freeze
     private_constant :SEMAPHORE
 
     class << self

@@ -7,9 +7,9 @@ module Reactor
     # Of IO's singleton class. IO.copy_stream from a regular file to an IO proceeds in chunks: the pool reads each chunk
     # into the page cache before it is sent. A copy from one regular file to another runs on a worker; an interrupted fiber waits
     # until its current copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (descriptors
-    # without O_NONBLOCK, such as a terminal or an inherited pipe), the copy runs on a thread of its own. On Windows nothing could
-    # end that thread's wait for a socket, so there Ruby copies in the fiber, by calling the methods of the objects. In all other
-    # cases Ruby's own waits call the hooks.
+    # without O_NONBLOCK, such as a terminal or an inherited pipe), or never wait (a device), the copy runs on a thread of its own. On
+    # Windows nothing could end that thread's wait for a socket, so there Ruby copies in the fiber, by calling the methods of the
+    # objects. In all other cases Ruby's own waits call the hooks.
     #
     # @api private
     module CopyStream
@@ -38,7 +38,9 @@ module Reactor
             target.flush if writes
             return copied
           end
-          return scheduler.run_on_own_thread { reactor_io_copy_stream(input, target, length, offset) } if reads || writes
+          if reads || writes || CopyStream.device?(input)
+            return scheduler.run_on_own_thread { reactor_io_copy_stream(input, target, length, offset) }
+          end
           return reactor_io_copy_stream(input, target, length, offset) unless CopyStream.regular?(input)
 
           input.read(0) if String === target # as above
@@ -77,6 +79,11 @@ module Reactor
         def opened(object, mode, &) = String === object ? File.open(object, mode, &) : yield(object)
 
         def regular?(object) = File === object && !object.closed? && File.file?(object)
+
+        # Whether the kernel cannot wait for this object, which is no regular file: /dev/urandom, a disk.
+        def device?(object)
+          IO === object && !object.closed? && (File.blockdev?(object) || (File.chardev?(object) && !object.tty?))
+        end
 
         # Whether a read or a write of this object may block the thread. On Windows it always may.
         def blocks?(object)

@@ -30,13 +30,10 @@ module Reactor
     #
     # @api private
     module IOPuts
-      METHOD = Kernel.instance_method(:method)
-      private_constant :METHOD
-
       # @return [nil]
       # @raise as without a scheduler
       def puts(*objects)
-        return reactor_io_puts(*objects) if objects.empty? || Schedulers.current.nil? || !IO.equal?(METHOD.bind_call(self, :write).owner)
+        return reactor_io_puts(*objects) if objects.empty? || Schedulers.current.nil? || !IO.equal?(method(:write).owner)
 
         objects.each do |object|
           line = object.respond_to?(:to_ary) ? nil : "#{object}" # rubocop:disable Style/RedundantInterpolation -- as Ruby converts it

@@ -140,6 +140,7 @@ module Reactor
       # push makes the thread runnable, but then rb_threadptr_execute_interrupts (Ruby 3.3 to 4.0) restores the status from before.
       def next_event
         @noted.getbyte until (event = @events.pop(timeout: 0))
+        @is_to_replace = false if event == :replace # one that comes from now on is another one
         event
       end
 
@@ -220,7 +221,6 @@ module Reactor
         case event
         when :stop then @stopping = true
         when :replace
-          @is_to_replace = false # one that comes from now on is another one
           @rack.reopen_logs # new workers inherit them
           @logger.info("workers #{@current.join(', ')} are replaced")
           @workers.times { |place| replace(place) unless @is_to_stop }

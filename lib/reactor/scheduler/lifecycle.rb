@@ -189,14 +189,17 @@ module Reactor
       @starter = nil # its stack may refer to an earlier scheduler, whose starter refers to a still earlier one
     end
 
-    # Ends the remaining fibers. A second signal cuts this short. Fibers whose ensure clauses wait for one another never end, and
-    # are abandoned.
+    # Ends the remaining fibers. A signal also ends the waits in their ensure clauses, as it does at the end of a program whose threads
+    # have such clauses. Fibers whose clauses wait for one another never end, and are abandoned.
     def abandon
       cancel
       begin
         drain
       rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to report
-        retry unless nothing_left? || error.is_a?(SignalException) || error.is_a?(VM::FATAL)
+        return if nothing_left? || error.is_a?(VM::FATAL)
+
+        cancel if error.is_a?(SignalException)
+        retry
       end
     end
 

@@ -128,7 +128,7 @@ module GroupTrees
     end
 
     # @return [Float, nil] the end of a deadline, even if only the end of the one around it
-    def time = ends_with_outer? ? @within.time : @time
+    def time = @within ? [@time, @within.time].min : @time
 
     # @return [Float, nil] when its limit elapses
     def due = (@due unless ends_with_outer?)

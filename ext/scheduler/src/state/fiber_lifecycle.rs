@@ -283,18 +283,18 @@ impl State {
     }
 
     /// Called when the root fiber continues. Returns the first error that ended a fiber if `succeeded`; otherwise that
-    /// error is kept.
+    /// error is kept, and fibers that are being cancelled still are.
     pub fn end_drain(
         &mut self,
         (turn, outer_root): (Token, Option<Slot>),
         succeeded: bool,
     ) -> Option<ObjectRef> {
         self.current.root = outer_root;
-        self.current.cancelling = None;
         self.after_park(turn);
-        match succeeded {
-            true => self.current.first_error.take(),
-            false => None,
+        if !succeeded {
+            return None;
         }
+        self.current.cancelling = None;
+        self.current.first_error.take()
     }
 }
