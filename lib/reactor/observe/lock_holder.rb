@@ -25,10 +25,10 @@ module Reactor
       # @api private
       def of(statuses)
         owned = connections.group_by(&:owner)
-        permits = ObjectSpace.each_object(Semaphore).flat_map { |semaphore| semaphore.holders.map { |fiber| [fiber, semaphore] } }
+        permits = ObjectSpace.each_object(Semaphore).flat_map { |semaphore| semaphore.holders.map { |fiber| [fiber, semaphore] } }.group_by(&:first)
         statuses.select(&:hook).flat_map do |status|
           owned_by = owned.fetch(status.fiber, []).map { |connection| [title(connection), checkout(status.backtrace)] }
-          permitted = permits.filter_map { |fiber, semaphore| ["permit of #{semaphore.inspect}", acquired(fiber)] if fiber.equal?(status.fiber) }
+          permitted = permits.fetch(status.fiber, []).map { |fiber, semaphore| ["permit of #{semaphore.inspect}", acquired(fiber)] }
           (locks(status.backtrace) + permitted + pooled(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
         end
       end
