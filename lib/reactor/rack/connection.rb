@@ -48,6 +48,9 @@ module Reactor
 
       def to_io = @io.to_io
 
+      # @return [String] short, because an error page shows the whole environment
+      def inspect = "#<#{self.class} #{@address}>"
+
       def close = @io.close
 
       # Answers the requests that have arrived.

@@ -72,6 +72,9 @@ module Reactor
       # Does nothing, because the connection belongs to the server.
       def close = nil
 
+      # @return [String] as {Connection#inspect}
+      def inspect = "#<#{self.class}>"
+
       # @return [Boolean] whether the end has been reached
       # @api private
       def ended? = @ended
