@@ -19,7 +19,8 @@ class TestPanicPoints < ReactorTest
     "ruby/call.rs nothing" => "returns nil",
     "ruby/call.rs run" => "calls the VM",
     "ruby/fiber.rs empty" => "returns nil",
-    "ruby/thread.rs child" => "adds to a number"
+    "ruby/thread.rs child" => "adds to a number",
+    "ruby/thread.rs postponed" => "calls the VM"
   }.freeze
 
   # What may panic.
