@@ -3,7 +3,7 @@
 require_relative "helper"
 require "reactor/rack"
 
-# Which code sees which fiber storage: the table of docs/errors.md. Each sees a copy of its caller's, and nobody else's.
+# Which code sees which fiber storage: the table of docs/promises.md. Each sees a copy of its caller's, and nobody else's.
 class TestStorage < ReactorTest
   # Ways to run a block elsewhere. Each is given the block, and returns when it has run.
   WAYS = {
