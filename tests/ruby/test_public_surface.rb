@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# The public names, in the order of the reference (docs/site/ruby.md). A new name is a promise: docs/upgrading.md.
+# The public names, in the order of the reference (docs/site/ruby.md). A new name is a promise: CONTRIBUTING.md.
 class TestPublicSurface < ReactorTest
   FUNCTIONS = %i[run group deadline remaining shield offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
 
