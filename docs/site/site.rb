@@ -19,7 +19,7 @@ module Docs
 
   # The whole site, below one directory.
   class Site
-    ORDER = %w[getting-started when-not promises thread-safety servers gems rails backends windows migrating production
+    ORDER = %w[getting-started promises servers gems rails backends windows migrating production
                testing-your-code simulation performance measured comparison architecture testing patches glossary crate].freeze
     AREAS = { "Guides" => "index.html", "Ruby" => "ruby/index.html", "Rust" => "rust/reactor/index.html" }.freeze
 
