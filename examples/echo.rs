@@ -35,9 +35,12 @@ pub fn serve(listener: TcpListener, connections: u32) -> io::Result<()> {
         reactor.turn(&mut events, None)?;
         for token in events.iter().map(|event| event.token) {
             if let Some((mut source, mut backlog)) = served.remove(&token) {
-                if let Some(interest) = echo(&mut source, &mut backlog, &mut reactor) {
-                    _ = source.wait(&mut reactor, interest, token)?;
-                    served.insert(token, (source, backlog));
+                match echo(&mut source, &mut backlog, &mut reactor) {
+                    Some(interest) => {
+                        _ = source.wait(&mut reactor, interest, token)?;
+                        served.insert(token, (source, backlog));
+                    }
+                    None => source.close(&mut reactor),
                 }
             } else if token.index() == 0 && accepted < connections {
                 if let Ok((stream, _)) = listener.get_ref().accept() {
@@ -54,32 +57,34 @@ pub fn serve(listener: TcpListener, connections: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Echoes until a call would block, and returns its direction; `None` if the client has gone.
+/// Echoes until a call would block, or others have waited for long enough. Returns the direction for which to wait; `None` if the
+/// client has gone.
 fn echo(
     source: &mut Source<TcpStream>,
     backlog: &mut Vec<u8>,
     reactor: &mut Reactor,
 ) -> Option<Interest> {
     let mut buffer = [0; 16 * 1024];
-    loop {
+    for _ in 0..32 {
         let reads = backlog.is_empty();
-        let interest = if reads {
-            Interest::READABLE
-        } else {
-            Interest::WRITABLE
-        };
-        let moved = source.attempt(reactor, interest, |stream| {
-            if reads {
-                stream.read(&mut buffer)
-            } else {
-                stream.write(backlog)
-            }
+        let moved = source.attempt(reactor, direction(reads), |stream| match reads {
+            true => stream.read(&mut buffer),
+            false => stream.write(backlog),
         });
         match moved {
             Ok(0) => return None,
             Ok(count) if reads => backlog.extend_from_slice(&buffer[..count]),
             Ok(count) => drop(backlog.drain(..count)),
-            Err(error) => return (error.kind() == WouldBlock).then_some(interest),
+            Err(error) if error.kind() == WouldBlock => break,
+            Err(_) => return None,
         }
+    }
+    Some(direction(backlog.is_empty()))
+}
+
+fn direction(reads: bool) -> Interest {
+    match reads {
+        true => Interest::READABLE,
+        false => Interest::WRITABLE,
     }
 }

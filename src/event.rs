@@ -176,7 +176,7 @@ impl fmt::Debug for Interest {
 pub struct Event {
     /// The token with which the wait, timer, operation or notification was started.
     pub token: Token,
-    /// Why the event was reported.
+    /// Why the event was reported. It may have directions for which the wait did not ask; see [`Ready::answers`].
     pub ready: Ready,
 }
 

@@ -61,7 +61,7 @@
 //!   still block.
 //! - **End what you give up.** A wait ends with its event; one that is no longer needed, by [`Reactor::end`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
-//!   waits are answered only when they are next re-armed: after 100 ms, and after up to 25.6 s if they have lasted
+//!   waits are answered only when they are next re-armed: after 100 to 200 ms, and after up to 25.6 s if they have lasted
 //!   longer.
 //! - **One thread.** A [`Reactor`] may be used by only one thread at a time, in one process: it is `Send` and not `Sync`. Other
 //!   threads may use a [`Handle`], a job of the pool and a [`Sleep`]. A child of fork(2) must not use its copies.
@@ -117,7 +117,7 @@
 //!
 //! `Reactor::queue` (Unix) is a descriptor for another loop to poll. [`Reactor::sleep`] and [`Sleep::timeout`] say how
 //! long that loop may sleep. Conversely, another loop's descriptor can be a [`Source`]. `examples/loops` shows both,
-//! with tokio and with raw epoll; `examples/executor` is an async executor in under 200 lines.
+//! with tokio and with raw epoll; `examples/executor` is an async executor in some 200 lines.
 //!
 //! # Features
 //!

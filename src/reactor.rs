@@ -152,12 +152,15 @@ impl Reactor {
         }
     }
 
-    /// Stops a timer. False if it has already elapsed or been stopped.
+    /// Stops a timer. False if it has been reported as elapsed, or been stopped.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         self.timers.cancel(timer)
     }
 
-    /// Gives a timer another deadline, earlier or later. False if it has already elapsed or been stopped.
+    /// Gives a timer another deadline, earlier or later. False if it has been reported as elapsed, or been stopped.
+    ///
+    /// Its event may be in the same batch as that of the sign of life for which it is reset. Then this is false: start a new timer
+    /// with another generation of the token, and drop the event of the old one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -299,7 +302,8 @@ impl Reactor {
         self.timers.next().is_some_and(|next| next.is_due(clock))
     }
 
-    /// One turn: collects events. If there are none, sleeps for at most `limit` (None: no limit) and collects again.
+    /// One turn: collects events and appends them. If it has found none, sleeps for at most `limit` (None: no limit) and collects
+    /// again. Clear `events` before.
     ///
     /// No timer is reported before its deadline. How late it may be depends on the platform; see [`Sleep::block`].
     ///

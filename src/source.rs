@@ -55,7 +55,7 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 /// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and
 /// returns the stream. Dropping a source instead is safe: owner ids are unique, so a source that gets the same
 /// descriptor number never sees stale readiness. But waits on a dropped source are answered only when they are
-/// next re-armed (after 100 ms; after up to 25.6 s if they have lasted longer) or, if a duplicate keeps the file open,
+/// next re-armed (after 100 to 200 ms; after up to 25.6 s if they have lasted longer) or, if a duplicate keeps the file open,
 /// with its next event. [`Source::close`] answers them at once.
 ///
 /// # Example

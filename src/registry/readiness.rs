@@ -74,14 +74,17 @@ pub struct DescriptorReadiness {
 /// The outcome of a caller's non-blocking system call.
 ///
 /// ```
-/// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
+/// use std::io::ErrorKind;
+///
+/// use reactor::{Attempt, Interest, Reactor, Source};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Unknown);
-/// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
+/// socket.get_ref().set_nonblocking(true)?;
+/// let received = socket.get_ref().recv(&mut [0; 64]);
+/// assert_eq!(received.unwrap_err().kind(), ErrorKind::WouldBlock);
+/// // So the next wait asks the kernel only for what comes from now on. `Source::attempt` reports this by itself.
 /// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
-/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Drained);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
