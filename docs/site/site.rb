@@ -19,8 +19,8 @@ module Docs
 
   # The whole site, below one directory.
   class Site
-    ORDER = %w[getting-started promises servers gems rails backends windows migrating production
-               testing-your-code simulation performance measured comparison architecture testing patches glossary crate].freeze
+    ORDER = %w[getting-started promises servers gems rails backends migrating production
+               testing-your-code performance measured comparison architecture testing patches crate].freeze
     AREAS = { "Guides" => "index.html", "Ruby" => "ruby/index.html", "Rust" => "rust/reactor/index.html" }.freeze
 
     def initialize(directory)

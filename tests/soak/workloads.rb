@@ -167,7 +167,7 @@ class Workloads
     check(lost.empty? && said.empty? && $?.success?, "a service lost #{lost}, said #{said.inspect}, and ended with #{$?.inspect}")
   end
 
-  # On Windows Ruby itself ends when a fiber compacts (docs/windows.md).
+  # On Windows Ruby itself ends when a fiber compacts (docs/backends.md).
   COMPACTS = GC.respond_to?(:compact) && !Platform::WINDOWS
 
   def collect

@@ -118,7 +118,7 @@ module Reactor
       # Runs a whole program in a simulated world on this thread: hosts, connected by a network, in virtual time. Everything that
       # a scheduler or a network may choose is chosen by the seed: which fiber runs next, forced yields at input, output and
       # sleeps, how long messages take, and which are dropped. So the same seed always gives the same course of events, in every
-      # process; docs/simulation.md lists the limits.
+      # process; docs/testing-your-code.md lists the limits.
       #
       #   Reactor::Testing.simulate(seed: 17) do |world|
       #     world.host("db") { server = TCPServer.new("db", 5432); … }
