@@ -119,6 +119,19 @@ class TestCancelled < ReactorTest
     end
   end
 
+  # The end of the run by an error is over when no fiber is left.
+  def test_after_a_run_whose_clauses_raised_the_scheduler_runs_other_fibers
+    done = false
+    run_scheduler do |scheduler|
+      Fiber.schedule { begin; sleep; ensure; sleep 0; exit 3; end }
+      Fiber.schedule { sleep 0; exit 1 }
+      assert_equal 1, assert_raises(SystemExit) { scheduler.run }.status
+      Fiber.schedule { sleep 0.001; done = true }
+      scheduler.run
+    end
+    assert done
+  end
+
   def test_it_is_no_standard_error_and_is_not_reported
     refute_operator Reactor::Cancelled, :<, StandardError
     _, said = capture_io do
@@ -262,7 +275,7 @@ class TestCancelled < ReactorTest
     Tempfile.create("cancelled") do |file|
       file.binmode
       file.write(bytes)
-      file.flush
+      file.fsync
       yield file
     end
   end
@@ -273,6 +286,7 @@ class TestCancelled < ReactorTest
     in_fiber do
       Reactor.group do |group|
         reader = nil
+        file.advise(:dontneed) # what is cached, the fiber mostly reads itself
         task = group.async do
           reader = Fiber.current
           file.pread(64 << 20, 0)

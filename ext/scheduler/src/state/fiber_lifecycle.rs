@@ -262,7 +262,6 @@ impl State {
     /// Called when the fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         self.end_hold(Some(fiber));
-        self.begin_hold();
         let slot = self.fibers.find(fiber);
         self.current
             .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled()));
@@ -283,7 +282,7 @@ impl State {
     }
 
     /// Called when the root fiber continues. Returns the first error that ended a fiber if `succeeded`; otherwise that
-    /// error is kept, and fibers that are being cancelled still are.
+    /// error is kept. Fibers that are being cancelled still are, if any are left.
     pub fn end_drain(
         &mut self,
         (turn, outer_root): (Token, Option<Slot>),
@@ -291,10 +290,12 @@ impl State {
     ) -> Option<ObjectRef> {
         self.current.root = outer_root;
         self.after_park(turn);
-        if !succeeded {
-            return None;
+        if self.is_drained() {
+            self.current.cancelling = None;
         }
-        self.current.cancelling = None;
-        self.current.first_error.take()
+        match succeeded {
+            true => self.current.first_error.take(),
+            false => None,
+        }
     }
 }

@@ -185,7 +185,7 @@ impl State {
     }
 
     /// The fiber that has held the loop for longest since the last call, and for how long, if that was too long. The fiber is `None`
-    /// for the root fiber.
+    /// if the scheduler does not know it.
     pub fn take_hold(&mut self) -> Option<(Option<ObjectRef>, Duration)> {
         self.holds.as_mut()?.longest.take()
     }
@@ -194,7 +194,8 @@ impl State {
     /// the loop: the clock is read after each of the first ones, and a long turn is followed by a poll.
     pub(super) fn end_hold(&mut self, fiber: Option<ObjectRef>) {
         if let Some(watch) = &mut self.holds {
-            let held = watch.began.elapsed();
+            let began = std::mem::replace(&mut watch.began, Instant::now());
+            let held = watch.began - began;
             let longest = watch.longest.map_or(watch.limit, |(_, longest)| longest);
             if held >= longest {
                 watch.longest = Some((fiber, held));
