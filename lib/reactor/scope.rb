@@ -104,7 +104,7 @@ module Reactor
       def hold_for(fiber)
         scope = innermost(fiber)
         scope = scope.outer until scope.nil? || scope.shield?
-        scope&.hold(-> {})
+        scope&.hold
         !scope.nil?
       end
     end
@@ -147,6 +147,7 @@ module Reactor
     # Runs the block in the current fiber. Whatever would end it comes when it has ended.
     def shield
       @held = []
+      @is_awaited = false
       enter do
         around = scopes_around.each(&:pause)
         @scheduler.yield # raises what has already arrived for this fiber
@@ -158,14 +159,19 @@ module Reactor
         @fiber.instance_variable_set(INNERMOST, @outer)
         late = around&.reverse&.map(&:resume)&.any? # the outermost one first
         @held.each(&:call)
-        @scheduler.yield if ended && (late || @held.any?) # raises what was held back
+        @scheduler.yield if ended && (late || @is_awaited) # raises what was held back
       end
     end
 
     def shield? = !@held.nil?
 
-    # @param delivery [#call] is called when the shield's block has ended
-    def hold(delivery) = @held << delivery
+    # What is to end the code around the shield comes when the shield's block has ended.
+    #
+    # @param delivery [#call, nil] does it; nil: the scheduler itself, when the fiber waits
+    def hold(delivery = nil)
+      @is_awaited = true
+      @held << delivery if delivery
+    end
 
     # Ends the block at the call in which it waits, unless it has ended, or its end has been raised.
     #

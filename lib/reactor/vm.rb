@@ -53,7 +53,8 @@ module Reactor
 
       def initialize
         @thread = Thread.current
-        Ractor.current == Ractor.main ? Internal.without_handlers(method(:make)) : make
+        Internal.without_handlers(method(:make)) if Ractor.current == Ractor.main
+        make unless @fiber
         @fiber.transfer(Fiber.current) # allocates the stack of @fiber now
       end
 
@@ -63,6 +64,8 @@ module Reactor
       private
 
       def make
+        return unless Thread.current.equal?(@thread) # another one runs the job
+
         @fiber = Fiber.new(blocking: false, storage: nil) do |maker|
           asker, fiber, arguments = maker.transfer
           while true

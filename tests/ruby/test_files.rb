@@ -582,7 +582,7 @@ class TestFiles < ReactorTest
   end
 
   def test_copy_stream_from_a_device_parks_only_its_fiber
-    skip "Windows has no /dev/zero" if WINDOWS
+    skip "Windows has no /dev/zero" if windows?
     in_fiber do
       done = false
       fiber = Fiber.schedule { done = IO.copy_stream("/dev/zero", "#{@path}.copy", 1 << 20) }

@@ -281,6 +281,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_a_line_and_its_end_are_one_write
+    skip "Windows has no datagrams between UNIX sockets" if windows?
     in_fiber do
       ours, theirs = UNIXSocket.pair(:DGRAM)
       ours.puts("a", 2, "c\n")

@@ -365,6 +365,7 @@ class TestTrap < ReactorTest
 
   # Another process sends the signals, so some arrive in the fiber that switches to new fibers for the main program.
   def test_fibers_that_trap_handlers_start_while_the_main_program_starts_others_all_end
+    needs_fork # otherwise another process cannot send such a signal
     assert_equal "true true", child_says(<<~'RUBY', RbConfig.ruby)
       started = ended = begun = others = 0
       trap(:USR1) do

@@ -38,10 +38,11 @@ module Reactor
             target.flush if writes
             return copied
           end
-          if reads || writes || CopyStream.device?(input)
+          regular = CopyStream.regular?(input)
+          if reads || writes || (!regular && CopyStream.device?(input))
             return scheduler.run_on_own_thread { reactor_io_copy_stream(input, target, length, offset) }
           end
-          return reactor_io_copy_stream(input, target, length, offset) unless CopyStream.regular?(input)
+          return reactor_io_copy_stream(input, target, length, offset) unless regular
 
           input.read(0) if String === target # as above
           CopyStream.opened(target, "wb") do |output|
@@ -82,7 +83,12 @@ module Reactor
 
         # Whether the kernel cannot wait for this object, which is no regular file: /dev/urandom, a disk.
         def device?(object)
-          IO === object && !object.closed? && (File.blockdev?(object) || (File.chardev?(object) && !object.tty?))
+          return false if VM::WINDOWS || !(IO === object) || object.closed?
+
+          stat = object.stat
+          stat.blockdev? || (stat.chardev? && !object.tty?)
+        rescue SystemCallError
+          false # the copy will raise the error
         end
 
         # Whether a read or a write of this object may block the thread. On Windows it always may.

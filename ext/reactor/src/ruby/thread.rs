@@ -170,24 +170,20 @@ pub fn check_interrupts() -> Result<(), Error> {
     protected(|| unsafe { rb_sys::rb_thread_check_ints() })
 }
 
-/// `Reactor::Internal.without_handlers(proc)`: calls the proc in a postponed job, in which the VM runs no trap handler and no
+/// `Reactor::Internal.without_handlers(proc)`: has the proc called in a postponed job, in which the VM runs no trap handler and no
 /// finalizer. A fiber created there never runs one, because it inherits the mask. In the main Ractor only.
+///
+/// Now and then the job does not run: in a trap handler, if the VM's table of jobs is full, or if another thread of the Ractor calls
+/// this in the middle of it. Then the caller does without.
 pub fn without_handlers(job: Value) -> Result<(), Error> {
     static JOB: AtomicUsize = AtomicUsize::new(0);
-    fn run() -> Result<(), Error> {
-        match JOB.swap(0, Ordering::Relaxed) {
-            0 => Ok(()),
-            // SAFETY: the caller of `without_handlers` keeps the proc alive and takes its address back.
-            address => call_method(
-                unsafe { ObjectRef::from_address(address) }.value(),
-                "call",
-                &[],
-            )
-            .map(drop),
-        }
-    }
     unsafe extern "C" fn postponed(_: *mut c_void) {
-        drop(run()); // the VM would drop the error, too
+        let address = JOB.swap(0, Ordering::Relaxed);
+        if address != 0 {
+            // SAFETY: the caller of `without_handlers` keeps the proc alive until it has taken its address back.
+            let job = unsafe { ObjectRef::from_address(address) };
+            drop(call_method(job.value(), "call", &[])); // the VM would drop the error, too
+        }
     }
     JOB.store(object_ref(job).address(), Ordering::Relaxed);
     // SAFETY: a function that takes no data; the GVL is held.
@@ -197,9 +193,10 @@ pub fn without_handlers(job: Value) -> Result<(), Error> {
         // SAFETY: a valid handle.
         unsafe { rb_sys::rb_postponed_job_trigger(handle) };
     }
-    let interrupted = check_interrupts();
-    let called = run(); // unless the job has: there are too many kinds of jobs, or this runs in a handler
-    interrupted.and(called)
+    let result = check_interrupts();
+    let mine = object_ref(job).address();
+    _ = JOB.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
+    result
 }
 
 /// Gives the GVL to threads that wait for it, each for at most its time slice, and runs the pending interrupts of this
