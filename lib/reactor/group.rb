@@ -150,7 +150,7 @@ module Reactor
       tasks&.each { |task| task.cancel(:left) }
     end
 
-    # Cancels all running tasks; see {Task#cancel}. A task that calls this ends as well.
+    # Cancels all running tasks; see {Task#cancel}. A task that calls this ends as well. Tasks may be started after this.
     #
     # @param reason for {Task#reason}
     # @return [self]

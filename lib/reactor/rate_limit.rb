@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "checks"
+require_relative "scope"
 require_relative "semaphore"
 
 module Reactor
@@ -31,21 +32,26 @@ module Reactor
     # elapses, uses up no call.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
-    # @return what the block returns, or true without a block; false when the timeout elapses
+    # @return what the block returns, or true without a block
+    # @raise [DeadlineExceeded] the timeout has elapsed
     # @raise [TypeError] timeout is not a number
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
-      seconds = Checks.limit(:timeout, timeout)
-      finish = now + nanoseconds(seconds) if seconds
-      # Only the caller at the head of the line sleeps. The others wait in line.
-      return false unless @line.acquire(timeout: seconds) { pass_by(finish) }
+      raise DeadlineExceeded, "no call may pass within #{format("%g", timeout)} s" unless try_acquire(timeout: timeout)
 
       block_given? ? yield : true
     end
 
-    # @return [Boolean] whether a call passes now; never waits
+    # @param timeout [Numeric, nil] as in {#acquire}
+    # @return [Boolean] whether a call may pass
+    # @raise [TypeError] timeout is not a number
     # @raise [ThreadError] in a trap handler
-    def try_acquire = acquire(timeout: 0)
+    def try_acquire(timeout: 0)
+      seconds = Checks.limit(:timeout, timeout)
+      finish = now + nanoseconds(seconds) if seconds
+      # Only the caller at the head of the line sleeps. The others wait in line.
+      @line.in_turn(seconds) { |turn| turn ? pass_by(finish) : false }
+    end
 
     # @return [Integer] the number of waiting callers
     def waiting = @line.waiting + (@line.available.zero? ? 1 : 0)

@@ -4,8 +4,8 @@ require "timeout"
 require_relative "clock"
 
 module Reactor
-  # A time limit has elapsed: of {Reactor.deadline}, {Reactor.group} or {Group#settle}. This is a StandardError, but it is raised
-  # outside the block, so a `rescue` inside never sees it.
+  # A time limit has elapsed: of {Reactor.deadline}, {Reactor.group}, {Group#settle}, {Semaphore#acquire} or {RateLimit#acquire}.
+  # This is a StandardError, but a limit of a block raises it outside the block, so a `rescue` inside never sees it.
   class DeadlineExceeded < Timeout::Error
   end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "checks"
+require_relative "scope"
 
 module Reactor
   # A number of permits for fibers and threads, with or without a scheduler. Permits are granted in order of arrival.
@@ -37,31 +38,27 @@ module Reactor
     # Waits for a permit. With a block, releases the permit when the block ends, however it ends.
     #
     # @param timeout [Numeric, nil] seconds; 0 or less: does not wait; nil: no limit
-    # @return what the block returns, or true without a block; false when the timeout elapses
+    # @return what the block returns, or true without a block
+    # @raise [DeadlineExceeded] the timeout has elapsed
     # @raise [TypeError] timeout is not a number; a subclass has not called `super` in its `initialize`
     # @raise [ThreadError] in a trap handler
     def acquire(timeout: nil)
       seconds = Checks.limit(:timeout, timeout)
-      raise TypeError, "#{self.class} not initialized" unless @mutex # an error that lasts: see #leave
+      in_turn(seconds) do |turn|
+        raise DeadlineExceeded, "no permit within #{format("%g", seconds)} s" unless turn
 
-      turn = Thread::Queue.new
-      begin
-        change { @waiting[turn] = Fiber.current }
-        return false unless turn.pop(timeout: seconds)
-        return @kept[turn] = true unless block_given?
-
-        yield
-      ensure
-        leave(turn) # at once: Ruby may raise interrupts at a branch and when a C function returns
+        block_given? ? yield : @kept[turn] = true
       end
     end
 
-    # Takes a permit if one is free.
+    # Takes a permit, which is released by {#release}.
     #
-    # @return [Boolean]
+    # @param timeout [Numeric, nil] as in {#acquire}
+    # @return [Boolean] false if the timeout elapses
+    # @raise [TypeError] as in {#acquire}
     # @raise [ThreadError] in a trap handler
-    def try_acquire
-      change { available.positive? && (@kept[Thread::Queue.new] = true) }
+    def try_acquire(timeout: 0)
+      in_turn(Checks.limit(:timeout, timeout)) { |turn| turn ? @kept[turn] = true : false }
     end
 
     # Releases a permit that was acquired without a block. Any fiber or thread may do that.
@@ -79,6 +76,22 @@ module Reactor
     # @return [Array<Fiber>] those in a block with a permit
     # @api private
     def holders = @held ? @held.values : []
+
+    # Releases the permit when the block ends, unless the block has kept its turn.
+    #
+    # @yieldparam turn [Thread::Queue, nil] nil: there was no permit within the time
+    # @api private
+    def in_turn(seconds)
+      raise TypeError, "#{self.class} not initialized" unless @mutex # an error that lasts: see #leave
+
+      turn = Thread::Queue.new
+      begin
+        change { @waiting[turn] = Fiber.current }
+        yield(turn.pop(timeout: seconds) && turn)
+      ensure
+        leave(turn) # at once: Ruby may raise interrupts at a branch and when a C function returns
+      end
+    end
 
     # @return [String]
     def inspect = "#<#{self.class} #{available} of #{@permits} available#{", #{waiting} waiting" if waiting.positive?}>"

@@ -31,7 +31,9 @@ class TestSemaphore < ReactorTest
   def test_the_ways_to_take_and_give
     semaphore = Reactor::Semaphore.new(2)
     assert_equal [true, :value, 1], [semaphore.acquire, semaphore.acquire { :value }, semaphore.available]
-    assert_equal [true, false, false, false], [semaphore.try_acquire, semaphore.try_acquire, semaphore.acquire(timeout: 0), semaphore.acquire(timeout: -1) { flunk }]
+    assert_equal [true, false, false], [semaphore.try_acquire, semaphore.try_acquire, semaphore.try_acquire(timeout: 0.01)]
+    assert_equal "no permit within 0 s", assert_raises(Reactor::DeadlineExceeded) { semaphore.acquire(timeout: 0) }.message
+    assert_raises(Reactor::DeadlineExceeded) { semaphore.acquire(timeout: -1) { flunk } }
     assert_nil semaphore.release
     assert_raises(KeyError) { semaphore.acquire { raise KeyError } }
     assert_nil catch(:tag) { semaphore.acquire { throw :tag } }
@@ -44,7 +46,8 @@ class TestSemaphore < ReactorTest
     Reactor::Testing.virtual_time do |clock|
       semaphore = Reactor::Semaphore.new(1)
       semaphore.acquire
-      assert_equal [false, 2.0], [semaphore.acquire(timeout: 2) { flunk }, clock.elapsed]
+      assert_raises(Reactor::DeadlineExceeded) { semaphore.acquire(timeout: 1) { flunk } }
+      assert_equal [false, 2.0], [semaphore.try_acquire(timeout: 1), clock.elapsed]
       Fiber.schedule { sleep 1; semaphore.release }
       assert_equal [:got, 3.0, 1], [semaphore.acquire(timeout: 2) { :got }, clock.elapsed, semaphore.available]
     end
@@ -92,7 +95,7 @@ class TestSemaphore < ReactorTest
     semaphore = Reactor::Semaphore.new(2)
     random = Random.new(5)
     20.times do
-      threads = Array.new(6) { Thread.new { loop { semaphore.acquire(timeout: [nil, 0.0001].sample) { Thread.pass } } } }
+      threads = Array.new(6) { Thread.new { loop { semaphore.acquire(timeout: [nil, 0.0001].sample) { Thread.pass } rescue Reactor::DeadlineExceeded } } }
       threads.each { |thread| sleep random.rand * 0.0005; thread.kill }
       threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
       assert_equal [2, 0], [semaphore.available, semaphore.waiting]
@@ -194,7 +197,7 @@ class TestSemaphore < ReactorTest
       100.times do |i|
         semaphore.acquire
         Fiber.schedule { sleep 0.0001 * (i % 3); semaphore.release }
-        [semaphore.acquire(timeout: 0.0001) { :got }, (Timeout.timeout(0.0001) { semaphore.acquire { :got } } rescue Timeout::Error)]
+        [(semaphore.acquire(timeout: 0.0001) { :got } rescue Timeout::Error), (Timeout.timeout(0.0001) { semaphore.acquire { :got } } rescue Timeout::Error)]
         semaphore.acquire { nil }
       end
       assert_equal [1, 0], [semaphore.available, semaphore.waiting]
@@ -230,7 +233,7 @@ class TestSemaphore < ReactorTest
       limit = Reactor::RateLimit.new(1, per: 1)
       passed = []
       Reactor.group do |group|
-        tasks = Array.new(6) { |i| group.async { passed << [i, clock.elapsed.round(6)] if limit.acquire(timeout: i == 3 ? 0.7 : nil) } }
+        tasks = Array.new(6) { |i| group.async { passed << [i, clock.elapsed.round(6)] if limit.try_acquire(timeout: i == 3 ? 0.7 : nil) } }
         sleep 0.5
         assert_equal [5, false], [limit.waiting, limit.try_acquire]
         [tasks[1], tasks[4]].each(&:cancel)
@@ -245,7 +248,7 @@ class TestSemaphore < ReactorTest
       limit = Reactor::RateLimit.new(1, per: 1)
       assert_equal [0.0, 1.0], Reactor.group { |group| group.map([5, 0]) { |seconds| limit.acquire { clock.elapsed.tap { sleep seconds } } } }
       limit.acquire
-      assert_equal false, limit.acquire(timeout: 0.5) { flunk }
+      assert_equal "no call may pass within 0.5 s", assert_raises(Reactor::DeadlineExceeded) { limit.acquire(timeout: 0.5) { flunk } }.message
       assert_raises(KeyError) { limit.acquire { raise KeyError } }
       assert_equal 0, limit.waiting
     end
