@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "open3"
 require "tmpdir"
 
 # Every code block of README.md and docs/ runs: each Ruby block in a child process that prints nothing on stderr.
@@ -73,6 +74,57 @@ class TestDocs < ReactorTest
   def test_every_block_has_a_known_language
     assert_operator BLOCKS.count { |block| block.language == "ruby" }, :>, 20
     assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml nginx]
+  end
+
+  BLOCKS.select { |block| %w[sh toml nginx].include?(block.language) }.each do |block|
+    define_method("#{block.name}_of_#{block.language}") { assert_nil fault(block.language, block.code), "#{block.path}:#{block.line}" }
+  end
+
+  def test_a_broken_block_is_found
+    ["rake install; fi", "bin/nothing", "rackup -s reactor && teleport", "rake teleport"].each { |code| refute_nil fault("sh", code), code }
+    refute_nil fault("toml", "[dependencies]\nreactor-loop = { path = \"../reactor\"\n")
+    refute_nil fault("nginx", "server {\n  proxy_pas http://app;\n}\n")
+  end
+
+  # @return [String, nil] what the command says that reads such a block
+  def fault(language, code)
+    Dir.mktmpdir do |directory|
+      path = File.join(directory, { "sh" => "block.sh", "toml" => "Cargo.toml", "nginx" => "nginx.conf" }.fetch(language))
+      case language
+      when "sh" then File.write(path, code)
+      when "toml"
+        Dir.mkdir(File.join(directory, "src"))
+        File.write(File.join(directory, "src/lib.rs"), "")
+        File.write(path, "[package]\nname = \"block\"\nversion = \"0.1.0\"\n#{code}")
+      else File.write(path, "pid #{directory}/pid;\nerror_log stderr;\nevents {}\nhttp {\n#{code}}\n")
+      end
+      language == "sh" ? said("sh", "-n", path) || unknown_command(code) : said(*READERS.fetch(language), path)
+    end
+  end
+
+  READERS = {
+    "toml" => %w[cargo metadata --offline --no-deps --format-version 1 --manifest-path],
+    "nginx" => %w[nginx -t -q -c]
+  }.freeze
+
+  # Of a line without its comment, and of what follows an operator or an assignment.
+  COMMAND = /(?:^|&& |\| |; )(?:[A-Z_]+=\S+ )*(?:bundle exec )?([\w.\/-]+)(?: (\w+))?/
+
+  def unknown_command(code)
+    code.gsub(/ *#.*/, "").scan(COMMAND).find do |command, argument|
+      case command
+      when %r{\Abin/} then !File.executable?(File.join(ROOT, command))
+      when "rake" then argument != "solid_queue" && said(RbConfig.ruby, "-S", "rake", "--dry-run", argument)
+      else !command.match?(/\A(?:gem|rackup|ruby[\d.]*)\z/)
+      end
+    end&.join(" ")
+  end
+
+  def said(*command)
+    out, status = Open3.capture2e(*command, chdir: ROOT)
+    out unless status.success?
+  rescue Errno::ENOENT
+    skip "#{command.first} is not installed"
   end
 
   def test_named_commands_and_files_exist
