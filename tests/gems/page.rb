@@ -26,7 +26,7 @@ module Gems
 
     def write = File.write(PATH, File.read(PATH).sub(TABLE) { to_s })
 
-    def to_s = [table, advice, versions].join("\n")
+    def to_s = [unchanged, table, servers].join("\n")
 
     private
 
@@ -36,34 +36,42 @@ module Gems
       ROWS.map { |row| [row, @results.fetch("rows").fetch(row.name)] }
     end
 
+    def of(verdict) = rows.select { |row, _| row.verdict == verdict && !row.adapter? }
+
+    def unchanged
+      lines = of(:works).map { |row, result| "- #{row.gem} #{result["version"]}: #{row.what}\n" }
+      "These need no change:\n\n#{lines.join}"
+    end
+
     def table
-      lines = rows.map do |row, result|
-        "| #{[row.name, row.what, WORDS.fetch(row.verdict), *%w[plain with].map { |mode| at_once(result[mode]) }].join(" | ")} |\n"
+      lines = (of(:setting) + of(:blocks)).map do |row, result|
+        "| #{["#{row.gem} #{result["version"]}", row.what, at_once(result["plain"]), remedy(row)].join(" | ")} |\n"
       end
-      <<~MARKDOWN.sub("ROWS\n", lines.join)
-        | gem | operation | verdict | at once | with the setting, or `Reactor.offload` |
-        |---|---|---|---|---|
+      <<~MARKDOWN.sub("ROWS\n") { lines.join }
+        With what the last column says, these overlap, too:
+
+        | gem | operation | at once, as it is | what to do |
+        |---|---|---|---|
         ROWS
       MARKDOWN
     end
 
     def at_once(outcome)
-      case outcome && outcome["error"]
-      when nil then outcome && outcome["overlap"]
+      case outcome["error"]
+      when nil then outcome["overlap"]
       when "hangs" then "hangs"
       else "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`"
       end
     end
 
-    def advice
-      lines = rows.filter_map { |row, _| "- **#{row.name}**: #{"`#{row.setting}`. " if row.setting}#{row.advice}\n" if row.advice }
-      "What to do:\n\n#{lines.join}"
+    def remedy(row)
+      adapter = ROWS.find { |other| other.gem == row.gem && other.adapter? } if row.verdict == :blocks
+      [*("`#{row.setting}`" if row.setting), row.advice, *("or `#{adapter.setting}`" if adapter)].join(", ")
     end
 
-    def versions
-      gems = rows.map { |row, result| "#{row.gem} #{result["version"]}" }.uniq
+    def servers
       servers = rows.filter_map { |_, result| "#{result["server"]} #{result["server_version"]}" if result["server_version"] }.uniq
-      "Tried with Ruby #{@results["ruby"]} on `#{@results["backend"]}`: #{gems.join(", ")}. Servers: #{servers.join(", ")}.\n"
+      "Ruby #{@results["ruby"]} on `#{@results["backend"]}`, with #{servers.join(", ")}.\n".gsub(/(.{1,140})[ \n]/, "\\1\n")
     end
   end
 end

@@ -11,7 +11,7 @@ module Gems
   # @!attribute beside [Symbol, nil] a server whose operations ask the one behind the gate
   # @!attribute verdict [Symbol] what is expected: :works, :setting, :blocks
   # @!attribute setting [String, nil] the setting without which the operations do not overlap, as code
-  # @!attribute advice [String, nil] what to do
+  # @!attribute advice [String, nil] what to do; the page writes it behind the setting and a comma
   # @!attribute what [String] the operation, for the page
   # @!attribute set [Proc, nil] makes the setting
   # @!attribute scheduler [Proc, nil] is the setting: makes the scheduler
@@ -25,6 +25,9 @@ module Gems
 
     # @return [Symbol, nil] the mode in which the operations overlap if they do not as they are
     def remedy = { setting: :set, blocks: :offload }[verdict]
+
+    # Whether the row tries an adapter of this library. The page names it where the gem blocks.
+    def adapter? = name.end_with?(" with its adapter")
 
     # @param outcomes [Hash{Symbol => Trial::Outcome}] by mode; :with is that of the remedy. Without :plain it is not asked whether
     #   the remedy is needed

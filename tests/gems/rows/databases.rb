@@ -7,8 +7,7 @@ Gems.row "pg", server: :postgres, what: "`PG::Connection#exec_params`",
 
 Gems.row "activerecord", server: :postgres, requires: %w[logger active_record pg], verdict: :setting, what: "`Model.connection.select_value` on PostgreSQL",
   setting: "ActiveSupport::IsolatedExecutionState.isolation_level = :fiber",
-  advice: "In Rails: `config.active_support.isolation_level = :fiber`. Otherwise the fibers of a thread share one connection, which fails. " \
-          "Size the pool for the fibers that query at the same time.",
+  advice: "in Rails `config.active_support.isolation_level = :fiber`",
   set: -> { ActiveSupport::IsolatedExecutionState.isolation_level = :fiber },
   prepare: -> { ActiveRecord::Base.establish_connection(adapter: "postgresql", host: "127.0.0.1", port: port, username: "tester", database: "postgres", pool: 25, checkout_timeout: 60) },
   open: ->(_) { ActiveRecord::Base.connection_pool.with_connection { |connection| connection.select_value("SELECT 1") } },
@@ -16,7 +15,7 @@ Gems.row "activerecord", server: :postgres, requires: %w[logger active_record pg
 
 Gems.row "sequel", server: :postgres, requires: %w[sequel pg], verdict: :setting, what: "`Dataset#first` on PostgreSQL",
   setting: "Sequel.extension :fiber_concurrency",
-  advice: "Before `Sequel.connect`. Otherwise the fibers of a thread share one connection and wait for it. Size the pool for the fibers that query at the same time.",
+  advice: "before `Sequel.connect`",
   set: -> { Sequel.extension(:fiber_concurrency) },
   prepare: -> { @sequel = Sequel.connect(adapter: "postgres", host: "127.0.0.1", port: port, user: "tester", database: "postgres", max_connections: 25, pool_timeout: 60) },
   call: ->(_, _) { @sequel["SELECT '#{Gate::WORD}'"].first }
@@ -28,13 +27,13 @@ Gems.row "mysql2", server: :mariadb, what: "`Mysql2::Client#query` on MariaDB", 
   close: ->(client, _) { client.close }
 
 Gems.row "mysql2 prepared", server: :mariadb, verdict: :blocks, what: "`Mysql2::Statement#execute` on MariaDB",
-  advice: "`Reactor.offload { statement.execute(…) }`, or `query`.",
+  advice: "`Reactor.offload { statement.execute(…) }`, `query`",
   open: ->(i) { instance_exec(i, &mysql).prepare("SELECT ?") },
   call: ->(statement, _) { statement.execute(Gate::WORD).first }
 
 Gems.row "sqlite3", verdict: :setting, what: "an `INSERT` while another connection has the lock",
   setting: "database.busy_handler { sleep 0.01; true }",
-  advice: "Not `busy_timeout`, which waits in C code with the GVL held (the failure is with 100 ms of it). A query that computes blocks the thread in any case.",
+  advice: "not `busy_timeout`, which waits with the GVL held (100 ms here)",
   prepare: lambda {
     @holder = SQLite3::Database.new(File.join(directory, "database"))
     @holder.execute("CREATE TABLE IF NOT EXISTS numbers (number)")

@@ -9,9 +9,9 @@ Gems.row "httpclient", what: "`HTTPClient#get_content`", call: ->(_, _) { HTTPCl
 Gems.row "rest-client", what: "`RestClient.get`", call: ->(_, _) { RestClient.get(url).body }
 
 Gems.row "typhoeus", verdict: :blocks, what: "`Typhoeus.get`, by libcurl",
-  advice: "`Reactor.offload { Typhoeus.get(url) }`, or another client.",
+  advice: "`Reactor.offload { Typhoeus.get(url) }`, another client",
   call: ->(_, _) { Typhoeus.get(url).body }
 
 Gems.row "curb", verdict: :blocks, what: "`Curl.get`, by libcurl",
-  advice: "`Reactor.offload { Curl.get(url) }`, or another client.",
+  advice: "`Reactor.offload { Curl.get(url) }`, another client",
   call: ->(_, _) { Curl.get(url).body_str }

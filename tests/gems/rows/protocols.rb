@@ -30,6 +30,6 @@ Gems.row "net-sftp", beside: :ssh, requires: %w[etc net/sftp], what: "`Net::SFTP
   close: ->(session, _) { session.close }
 
 Gems.row "grpc", server: :grpc, verdict: :blocks, what: "`GRPC::ClientStub#request_response`",
-  advice: "`Reactor.offload { stub.call(…) }`.",
+  advice: "`Reactor.offload { stub.call(…) }`",
   open: ->(_) { GRPC::ClientStub.new("127.0.0.1:#{port}", :this_channel_is_insecure, channel_args: { "grpc.use_local_subchannel_pool" => 1 }) },
   call: ->(stub, _) { stub.request_response("/echo.Echo/Call", Gate::WORD, :to_s.to_proc, :to_s.to_proc) }

@@ -27,13 +27,13 @@ stop = ->(_, i) { @server.stop if i.zero? && @server }
 
 request = ->(_, _) { Net::HTTP.get_response(URI("http://127.0.0.1:#{@served}/")).then { |answer| raise answer.body.to_s unless answer.body.include?("200 OK") } }
 
-Gems.row "puma", requires: %w[net/http puma rack], what: "twenty requests, each in a thread of Puma",
+Gems.row "puma", requires: %w[net/http puma rack], what: "a request in each thread of Puma",
   prepare: -> { puma.call(self, ->(_) { [200, {}, [visit]] }) },
   call: request
 
 Gems.row "puma twenty", requires: %w[net/http puma rack], verdict: :setting, what: "one request that waits for twenty answers",
   setting: "Fiber.set_scheduler(Reactor::Scheduler.new) unless Fiber.scheduler",
-  advice: "In the application, once per thread of Puma. Then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`.",
+  advice: "once per thread of Puma; then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`",
   prepare: lambda {
     puma.call(self, lambda { |_|
       next [200, {}, [Array.new(20) { visit }.last]] unless mode == :set
@@ -47,7 +47,7 @@ Gems.row "puma twenty", requires: %w[net/http puma rack], verdict: :setting, wha
   },
   call: ->(_, i) { instance_exec(nil, i, &request) if i.zero? }
 
-Gems.row "webrick", requires: %w[net/http webrick], what: "twenty requests, each in a thread of WEBrick",
+Gems.row "webrick", requires: %w[net/http webrick], what: "a request in each thread of WEBrick",
   prepare: lambda {
     server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(File::NULL), AccessLog: [])
     server.mount_proc("/") { |_, response| response.body = visit }
@@ -56,7 +56,7 @@ Gems.row "webrick", requires: %w[net/http webrick], what: "twenty requests, each
   },
   call: request
 
-Gems.row "sinatra", requires: %w[net/http rack sinatra/base], what: "twenty requests on `Reactor::Server`, each in a fiber",
+Gems.row "sinatra", requires: %w[net/http rack sinatra/base], what: "requests on `Reactor::Server`",
   open: lambda { |i|
     next unless i.zero?
 
@@ -65,7 +65,7 @@ Gems.row "sinatra", requires: %w[net/http rack sinatra/base], what: "twenty requ
   },
   call: request, close: stop
 
-Gems.row "roda", requires: %w[net/http rack roda], what: "twenty requests on `Reactor::Server`, each in a fiber",
+Gems.row "roda", requires: %w[net/http rack roda], what: "requests on `Reactor::Server`",
   open: lambda { |i|
     next unless i.zero?
 
@@ -75,9 +75,9 @@ Gems.row "roda", requires: %w[net/http rack roda], what: "twenty requests on `Re
   call: request, close: stop
 
 Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails active_record/railtie action_controller/railtie pg], verdict: :setting,
-  what: "twenty requests that ask PostgreSQL by Active Record, on `Reactor::Server`, each in a fiber",
+  what: "requests on `Reactor::Server` that ask PostgreSQL by Active Record",
   setting: "config.active_support.isolation_level = :fiber",
-  advice: "Size the pool for the requests served at the same time. See [Rails](rails.md).",
+  advice: "see [Rails](rails.md)",
   set: -> { @isolation = :fiber },
   open: lambda { |i|
     next unless i.zero?
@@ -103,6 +103,6 @@ Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails act
 
 Gems.row "async-http", requires: %w[async async/http/internet reactor/async], verdict: :setting, what: "`Async::HTTP::Internet#get`",
   setting: "Fiber.set_scheduler(Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)))",
-  advice: "It needs Async's own scheduler, here on reactor's selector.",
+  advice: "Async's own scheduler on reactor's selector",
   scheduler: -> { Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)) },
   call: ->(_, _) { Async::HTTP::Internet.new.then { |internet| internet.get(url).read.tap { internet.close } } }

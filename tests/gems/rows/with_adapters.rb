@@ -4,5 +4,5 @@
 %w[mysql2 typhoeus curb grpc].each do |gem|
   blocking = Gems::ROWS.find { |row| row.gem == gem && row.verdict == :blocks }
   Gems.row "#{gem} with its adapter", **blocking.to_h.slice(:server, :what, :open, :call, :close),
-    requires: ["reactor/adapters/#{gem}"], setting: "require \"reactor/adapters/#{gem}\"", advice: "No call needs `Reactor.offload` then."
+    requires: ["reactor/adapters/#{gem}"], setting: "require \"reactor/adapters/#{gem}\""
 end
