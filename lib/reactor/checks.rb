@@ -28,17 +28,17 @@ module Reactor
       # Converts a duration that Timeout.timeout accepts. (Ruby adds such a duration to the time as a Float.)
       #
       # @param value [Numeric, #coerce, nil] seconds; a negative number counts as 0
-      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: no limit
+      # @return [Float, nil] seconds, at least 0; Float::INFINITY for numbers beyond {FAR}; nil: no limit
       # @raise [TypeError]
+      # @raise [RangeError] value is NaN, with which Timeout.timeout waits without a limit
       def limit(name, value)
         return if value.nil?
 
-        seconds = Float(0.0 + value)
+        seconds = added(name, value)
+        raise RangeError, "#{name} is NaN" if seconds.nan?
         return 0.0 if seconds <= 0
 
         seconds <= FAR ? seconds : Float::INFINITY
-      rescue TypeError, RangeError # of a Complex
-        raise TypeError, "#{name} must be a number of seconds or nil, not #{value.class}"
       end
 
       # @return [Integer] the value
@@ -49,6 +49,14 @@ module Reactor
         raise ArgumentError, "#{name} must be at least #{least}, not #{value}" if value < least
 
         value
+      end
+
+      private
+
+      def added(name, value)
+        Float(0.0 + value)
+      rescue TypeError, RangeError # of a Complex
+        raise TypeError, "#{name} must be a number of seconds or nil, not #{value.class}"
       end
     end
   end

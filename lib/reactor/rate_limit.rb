@@ -35,7 +35,7 @@ module Reactor
     # @return what the block returns, or true without a block
     # @raise [DeadlineExceeded] the timeout has elapsed
     # @raise [TypeError] timeout is not a number
-    # @raise [ThreadError] in a trap handler
+    # @raise [RangeError] timeout is NaN
     def acquire(timeout: nil)
       raise DeadlineExceeded, "no call may pass within #{format("%g", timeout)} s" unless try_acquire(timeout: timeout)
 
@@ -45,12 +45,12 @@ module Reactor
     # @param timeout [Numeric, nil] as in {#acquire}
     # @return [Boolean] whether a call may pass
     # @raise [TypeError] timeout is not a number
-    # @raise [ThreadError] in a trap handler
+    # @raise [RangeError] timeout is NaN
     def try_acquire(timeout: 0)
       seconds = Checks.limit(:timeout, timeout)
       finish = now + nanoseconds(seconds) if seconds
       # Only the caller at the head of the line sleeps. The others wait in line.
-      @line.in_turn(seconds) { |turn| turn ? pass_by(finish) : false }
+      @line.try_acquire(timeout: seconds) { pass_by(finish) }
     end
 
     # @return [Integer] the number of waiting callers

@@ -96,6 +96,7 @@ class TestPanics < ReactorTest
   DROPPED = {
     "end of a scheduler" => "Reactor::Scheduler.new",
     "end of a poller" => "Reactor::Poller.new",
+    "end of a semaphore" => "Reactor::Semaphore.new(1)",
     "end of watcher marks" => "Reactor::Scheduler.new.on_ready(IO.pipe.first) { nil }",
     "end of a timeout" => "Fiber.new { scheduler.timeout_after(1000, IOError) { Fiber.yield } }.resume",
     "end of a lookup" => 'scheduler.lookup("127.0.0.1", nil, 0, 0, 0, 0)'

@@ -20,7 +20,8 @@ class TestPanicPoints < ReactorTest
     "ruby/call.rs run" => "calls the VM",
     "ruby/fiber.rs empty" => "returns nil",
     "ruby/thread.rs child" => "adds to a number",
-    "ruby/thread.rs postponed" => "calls the VM"
+    "ruby/thread.rs postponed" => "calls the VM",
+    "standalone/semaphore.rs mark" => "as that of the scheduler"
   }.freeze
 
   # What may panic.

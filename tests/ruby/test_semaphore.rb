@@ -112,26 +112,48 @@ class TestSemaphore < ReactorTest
     assert_equal [20, 0], [semaphore.available, semaphore.waiting]
   end
 
-  def test_a_fiber_that_is_cancelled_while_it_gives_a_permit_back_gives_it_back
-    semaphore = Reactor::Semaphore.new(1)
-    in_fiber do
-      Reactor.group do |group|
-        held, release = Thread::Queue.new, Thread::Queue.new
-        thread = nil
-        task = group.async do
-          semaphore.acquire do
-            thread = Thread.new { semaphore.instance_variable_get(:@mutex).synchronize { held << true; release.pop } } # as between two lines of acquire
-            held.pop
-          end
+  def test_a_release_in_an_ensure_clause_is_not_cut_by_a_timeout
+    semaphore = Reactor::Semaphore.new(3)
+    threads = Array.new(3) do |i|
+      random = Random.new(i)
+      Thread.new do
+        300.times do
+          semaphore.acquire
+          Timeout.timeout(0.00001 + random.rand * 0.0002) { begin; 200.times { nil }; ensure; semaphore.release; end } # rubocop:disable Style/Semicolon
+        rescue Timeout::Error
+          nil
         end
-        sleep 0.001 until thread&.stop? && task.running?
-        2.times { sleep 0 }
-        task.cancel
-        release << true
-        thread.join
       end
     end
-    assert_equal 1, semaphore.available
+    threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
+    assert_equal 3, semaphore.available
+  end
+
+  def test_a_block_that_raises_thread_error_is_killed_without_losing_a_permit
+    semaphore = Reactor::Semaphore.new(2)
+    work = -> { loop { semaphore.acquire { raise ThreadError } rescue ThreadError } }
+    threads = Array.new(4) { Thread.new(&work) }
+    200.times { |i| threads[i % 4].kill; join_or_fail(threads[i % 4], TEST_TIMEOUT); threads[i % 4] = Thread.new(&work) }
+    threads.each { |thread| join_or_fail(thread.kill, TEST_TIMEOUT) }
+    assert_equal [2, 0], [semaphore.available, semaphore.waiting]
+  end
+
+  def test_a_stack_overflow_loses_no_permit
+    semaphore = Reactor::Semaphore.new(1)
+    again = -> { semaphore.acquire { 1 } && again.call }
+    deep = ->(depth) { depth.zero? ? again.call : deep.call(depth - 1) }
+    20.times do |depth|
+      assert_raises(SystemStackError) { deep.call(depth) }
+      assert_equal 1, semaphore.available
+    end
+  end
+
+  def test_a_frozen_one_works_in_a_forked_child_too
+    needs_fork
+    semaphore = Reactor::Semaphore.new(1).freeze
+    pid = fork { exit!(semaphore.acquire { true }) }
+    assert_predicate reap(pid, TEST_TIMEOUT), :success?
+    assert semaphore.acquire
   end
 
   def test_a_forked_child_hands_no_permit_to_those_who_wait_in_its_parent
@@ -155,7 +177,7 @@ class TestSemaphore < ReactorTest
     waiter = Thread.new { rate.acquire }
     held.pop
     until_asleep(waiter)
-    pid = fork { exit!(semaphore.acquire { true } && limit.acquire && rate.waiting.positive? && !rate.try_acquire && rate.waiting.zero?) }
+    pid = fork { exit!(semaphore.acquire { true } && limit.acquire && rate.waiting.zero? && !rate.try_acquire && rate.waiting.zero?) }
     assert_predicate reap(pid, TEST_TIMEOUT), :success?
     release << true
     waiter.kill
@@ -188,7 +210,7 @@ class TestSemaphore < ReactorTest
       Process.kill(:USR2, Process.pid)
       p semaphore.available
     RUBY
-    assert_equal "3\n[ThreadError]\n3\n", out
+    assert_equal "3\n[true, 1]\n1\n", out
   end
 
   def test_a_timeout_while_a_permit_is_handed_over_loses_none
@@ -214,6 +236,10 @@ class TestSemaphore < ReactorTest
     end
     assert_match(/timeout/, assert_raises(TypeError) { Reactor::Semaphore.new(1).acquire(timeout: "1") }.message)
     assert_match(/timeout/, assert_raises(TypeError) { Reactor::RateLimit.new(1, per: 1).acquire(timeout: "1") }.message)
+    assert_match(/timeout is NaN/, assert_raises(RangeError) { Reactor::Semaphore.new(1).try_acquire(timeout: Float::NAN) }.message)
+    assert_match(/not initialized/, assert_raises(TypeError) { Reactor::Semaphore.allocate.acquire }.message)
+    assert_raises(ArgumentError) { Reactor::Semaphore.new(1).acquire(time: 1) }
+    assert_raises(ArgumentError) { Reactor::Semaphore.new(1).acquire(1) }
   end
 
   # --- the rate ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 //! | layer        | contents |
 //! |--------------|------------|
 //! | `hooks`      | the methods of `Reactor::NativeScheduler`: parse arguments, enter, call the layers below |
-//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the patches' lock, HTTP requests |
+//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, `Reactor::Semaphore`, child processes, the patches' lock, HTTP requests |
 //! | `transfer`   | reading and writing |
 //! | `wait`       | what a fiber parks for |
 //! | `control`    | which fiber is running |
@@ -38,6 +38,7 @@ use ruby::{convert, error, fiber, hidden_ivar, io_info, object, ractor, thread};
 use standalone::{
     child_process, http_request, patch_lock,
     poller::{self, Poller},
+    semaphore::{self, Semaphore},
 };
 use wait::{
     child,
@@ -74,6 +75,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     }
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)?;
+    define_semaphore(reactor.define_class("Semaphore", ruby.class_object())?)?;
     find_classes(ruby);
     Ok(())
 }
@@ -93,6 +95,7 @@ fn find_classes(ruby: &Ruby) {
     WatcherMarks::class(ruby);
     Lookup::class(ruby);
     Poller::class(ruby);
+    Semaphore::class(ruby);
 }
 
 /// Functions of the module `Reactor::Internal`.
@@ -212,6 +215,19 @@ fn define_lookup(class: RClass) -> Result<(), Error> {
     class.define_method("ended?", method!(Lookup::is_ended, 0))?;
     class.define_method("answer", method!(Lookup::answer, 1))?;
     class.define_method("cancel", method!(Lookup::cancel, 0))
+}
+
+/// `Reactor::Semaphore`
+fn define_semaphore(class: RClass) -> Result<(), Error> {
+    class.define_alloc_func::<Semaphore>();
+    class.define_method("initialize", method!(semaphore::initialize, 1))?;
+    class.define_method("permits", method!(semaphore::permits, 0))?;
+    class.define_method("available", method!(semaphore::available, 0))?;
+    class.define_method("waiting", method!(semaphore::waiting, 0))?;
+    class.define_method("holders", method!(semaphore::holders, 0))?;
+    class.define_method("acquire", method!(semaphore::acquire, -1))?;
+    class.define_method("try_acquire", method!(semaphore::try_acquire, -1))?;
+    class.define_method("release", method!(semaphore::release, 0))
 }
 
 /// `Reactor::Poller`

@@ -5,3 +5,4 @@ pub mod child_process;
 pub mod http_request;
 pub mod patch_lock;
 pub mod poller;
+pub mod semaphore;

@@ -16,9 +16,6 @@ module Reactor
   #   @return [String] the backtrace line that entered `synchronize`, `acquire`, ConnectionPool's `with`, or Active Record's
   #     `with_connection` or `transaction`; for a connection obtained in another way, the line where the fiber waits
   class LockHolder
-    SEMAPHORE = File.expand_path("../semaphore.rb:", __dir__).freeze
-    private_constant :SEMAPHORE
-
     class << self
       # @param statuses [Array<FiberStatus>]
       # @return [Array<LockHolder>]
@@ -54,8 +51,7 @@ module Reactor
 
       # The line that entered the fiber's innermost `acquire`.
       def acquired(fiber)
-        frames = fiber.backtrace.drop_while { |frame| !frame.start_with?(SEMAPHORE) }
-        frames.find { |frame| !frame.start_with?(FiberName::OWN) }
+        fiber.backtrace.each_cons(2).find { |frame, caller| frame.end_with?("Semaphore#acquire'", "`acquire'") && frame[/.*?:\d+:/] == caller[/.*?:\d+:/] }&.last
       end
 
       # The connection that the fiber has by `ConnectionPool#with`, unless it still waits for it.
