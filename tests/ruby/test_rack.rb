@@ -814,6 +814,16 @@ class TestRack < ReactorTest
     end
   end
 
+  def test_a_length_that_is_no_integer_is_converted_as_by_io
+    app = lambda do |env|
+      got = [2.5, "x", -1, nil].map { |length| env["rack.input"].read(length) rescue $!.class }.inspect
+      [200, { "content-length" => got.bytesize.to_s }, [got]]
+    end
+    serve(app, lint: false) do |port|
+      assert_includes raw(port, "POST / HTTP/1.1\r\n#{HOST}Content-Length: 4\r\nConnection: close\r\n\r\nabcd"), '["ab", TypeError, ArgumentError, "cd"]'
+    end
+  end
+
   # Chunks that have arrived together are read at once, unless one of them is out of the ordinary.
   def test_many_chunks
     chunks = ["1\r\na\r\n", "00A\r\n#{'b' * 10}\r\n", "2;x=y\r\ncc\r\n", "000000001\r\nd\r\n", "2\r\n\r\n\r\n", "1f40\r\n#{'e' * 8000}\r\n"]

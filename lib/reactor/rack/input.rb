@@ -31,13 +31,17 @@ module Reactor
       # @param length [Integer, nil] maximum number of bytes; nil: reads to the end
       # @param buffer [String, nil] is overwritten with the result
       # @return [String, nil] nil at the end of the body, unless length is nil or 0
+      # @raise [TypeError] length is not an Integer, nor converted to one by `to_int`
+      # @raise [ArgumentError] length is negative
       # @raise [EOFError] the client has closed the connection before the end of the body
       # @raise [StandardError] the body violates HTTP or a limit, or takes too long; unless the application rescues the error, the
       #   response is 4xx
       # @raise [IOError] the request has been answered
       def read(length = nil, buffer = nil)
-        raise ArgumentError, "negative length #{length} given" if length&.negative?
-
+        unless length.nil?
+          raise TypeError, "no implicit conversion of #{length.class} into Integer" unless length.respond_to?(:to_int)
+          raise ArgumentError, "negative length #{length} given" if (length = length.to_int).negative?
+        end
         bytes = buffer ? buffer.replace("").force_encoding(Encoding::BINARY) : "".b
         until bytes.bytesize == length
           bytes << (piece(length ? length - bytes.bytesize : READ * 16) or break)
