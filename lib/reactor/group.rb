@@ -120,8 +120,8 @@ module Reactor
       launch_each(elements, in_time || block, :settled, block).each(&:join)
     end
 
-    # Calls the block for each element in a separate task, until one has completed. Then the other tasks are cancelled. Errors are
-    # treated as in {#settle}, and dropped if a task completes.
+    # Calls the block for each element in a separate task, until one has completed. Then the other tasks are cancelled, and so is a
+    # wait of `elements.each`. Errors are treated as in {#settle}, and dropped if a task completes.
     #
     # @return the first result of the block; nil if there are no elements, or if all tasks were cancelled
     # @raise [Exception] the error of the first element that has one, if no task completes
@@ -131,6 +131,7 @@ module Reactor
 
       tasks = []
       first = nil
+      source = Scope.new(@scheduler)
       attempt = lambda do |*element|
         next if first
 
@@ -138,9 +139,14 @@ module Reactor
         next if first
 
         first = [value]
+        source.cancel(:lost)
         tasks.each { |task| task.cancel(:lost) unless task.runs_here? }
       end
-      elements.each { |*element| first ? break : launch(attempt, element, :settled, block, tasks) }
+      begin
+        source.run { elements.each { |*element| first ? break : launch(attempt, element, :settled, block, tasks) } }
+      rescue Cancelled => error
+        raise unless error.equal?(source.cancelled)
+      end
       tasks.each(&:join)
       return first[0] if first
 

@@ -325,6 +325,14 @@ class TestGroup < ReactorTest
     assert_operator calls, :<=, 50 + 50 # once as others, and once as the call ends
   end
 
+  def test_the_first_value_of_any_ends_a_wait_for_the_next_element
+    log = []
+    jobs = Thread::Queue.new << 1
+    source = Enumerator.new { |yielder| cancelled(log, :source) { loop { yielder << jobs.pop } } }
+    value = in_fiber { Reactor.group { |group| [group.any(source) { |i| sleep 0; i }, group.async { :later }.value] } }
+    assert_equal [[1, :later], [:source]], [value, log.flatten.grep(:source)]
+  end
+
   def test_any_asks_for_no_element_after_the_first_value
     asked = []
     endless = Enumerator.new { |yielder| (1..).each { |i| asked << i; yielder << i } }
