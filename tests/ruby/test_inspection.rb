@@ -264,6 +264,45 @@ class TestInspection < ReactorTest
     assert(stalls.any? { |stall| fibers.include?(stall.fiber) }, -> { stalls.inspect })
   end
 
+  # Seconds of C code that keeps the GVL, and the code.
+  def sorting
+    numbers = Array.new(200_000) { rand }
+    numbers.concat(numbers) until numbers.size > 5_000_000 || (clock.then { |before| numbers.sort && clock - before }) > 0.1
+    -> { numbers.sort }
+  end
+
+  # The watching thread gets the GVL only when the run waits for it to end, or when the fiber has ended.
+  def test_c_code_before_the_first_wait_and_after_the_last_one_is_reported_as_a_stall
+    sort = sorting
+    { "first" => -> { sort.(); sleep 0.05 }, "last" => -> { sleep 0.05; sort.() }, "all" => sort }.each do |what, block|
+      fiber, stalls = nil, []
+      run_plain do
+        Reactor.run(stall: 0.02, on_stall: ->(stall) { stalls << stall }) { fiber = Fiber.current; block.() }
+      end
+      ours = stalls.select { |stall| stall.fiber.equal?(fiber) }
+      assert_equal [false, true], ours.map(&:over).uniq, -> { "#{what}: #{stalls.inspect}" }
+      assert_operator ours.map(&:seconds).max, :>, 0.02, what
+    end
+  end
+
+  def test_what_the_program_computes_before_it_starts_a_fiber_is_not_that_fibers_stall
+    sort, fiber, stalls = sorting, nil, []
+    run_plain do
+      Fiber.set_scheduler(Reactor::Scheduler.new(stall: 0.02, on_stall: ->(stall) { stalls << stall }))
+      Fiber.schedule { sleep 0.001 }
+      sort.()
+      fiber = Fiber.schedule { nil }
+    end
+    refute(stalls.any? { |stall| stall.fiber.equal?(fiber) }, -> { stalls.inspect })
+    assert(stalls.any? { |stall| stall.fiber.nil? }, -> { stalls.inspect })
+  end
+
+  def test_a_reporter_that_never_returns_does_not_keep_the_run
+    before = Thread.list
+    run_plain { Reactor.run(stall: 0.01, on_stall: ->(_) { Thread.stop while true }) { Fiber.blocking { sleep 0.1 } } }
+    assert_equal [], surplus_threads(before)
+  end
+
   # A false stall would be found in every attempt, a stall of a loaded machine only in some.
   def test_an_idle_or_yielding_loop_is_not_a_stall
     turn_to = ->(limit) { sleep 0 while clock < limit }

@@ -36,11 +36,13 @@ module Reactor
   # duration is then right, but the backtrace shows the place where the call returned, or where the fiber waits; none if it has ended.
   class StallDetector
     CHECKS_PER_LIMIT = 4
+    # Seconds that the end of a run waits for the last reports.
+    PATIENCE = 1
     # The VM's time slice is 100 ms, halved for each step of priority below 0. At -3 that is 12.5 ms, counted in ticks of 10 ms.
     SHORT_SLICE_PRIORITY = -3
     # Number of stalls kept.
     KEPT = 8
-    private_constant :KEPT, :CHECKS_PER_LIMIT, :SHORT_SLICE_PRIORITY
+    private_constant :KEPT, :CHECKS_PER_LIMIT, :PATIENCE, :SHORT_SLICE_PRIORITY
 
     # @return [Integer] number of stalls detected
     # @api private
@@ -76,18 +78,22 @@ module Reactor
 
       @watched = Thread.current
       @watched.priority = SHORT_SLICE_PRIORITY if @watched.priority.zero?
+      @scheduler.watch_holds(@limit) # not on the new thread, which may get the GVL only when the first stall has ended
+      @ending = Thread::Queue.new
       @thread = Thread.new { watch }
       @thread.name = "reactor stalls"
       nil
     end
 
+    # Ends the watching, after the reports of what has ended before.
+    #
     # @return [nil]
     # @api private
     def stop
       thread, @thread = @thread, nil
       return unless thread
 
-      thread.kill
+      @ending.close
       join(thread) unless thread.equal?(Thread.current)
       @watched.priority = 0 if @watched.priority == SHORT_SLICE_PRIORITY
       nil
@@ -98,9 +104,9 @@ module Reactor
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
       VM.replace_storage(nil) # drops the storage of the fiber that happened to start this thread
-      @scheduler.watch_holds(@limit)
-      progress, since, stall = nil
-      until @scheduler.closed?
+      progress, since, stall, ended = nil
+      until ended
+        ended = @ending.closed?
         now, before = Clock.now, progress
         progress = @scheduler.progress_count
         if progress.nil? || progress != before
@@ -110,7 +116,7 @@ module Reactor
         elsif stall.nil? && now - since >= @limit
           report(stall = found(now - since))
         end
-        sleep @limit / CHECKS_PER_LIMIT.to_f
+        @ending.pop(timeout: @limit / CHECKS_PER_LIMIT.to_f)
       end
     end
 
@@ -142,9 +148,9 @@ module Reactor
       VM.report_error(@report, error, "raised an exception while handling a stall")
     end
 
-    # Ignores the error that ended the thread, because Ruby has reported it.
+    # Ends a thread whose reporter does not return. Ignores the error that ended the thread, because Ruby has reported it.
     def join(thread)
-      Fiber.blocking { thread.join }
+      Fiber.blocking { thread.join(PATIENCE) || thread.kill.join }
     rescue Exception # rubocop:disable Lint/RescueException -- the thread's
       nil
     end

@@ -16,7 +16,8 @@ module Reactor
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see {StallDetector};
     #   nil: no limit
-    # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
+    # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own, for whose last reports the end waits up to a second;
+    #   nil: it is written to $stderr
     # @param on_error [#call, nil] is given each error that ends a fiber, and the fiber, as described for {#run}; nil: the error
     #   is reported
     # @param workers [Integer, nil] maximum number of worker threads, for work that Ruby code or its C extensions do with the GVL

@@ -35,6 +35,7 @@ impl HookScope<'_> {
         let result = start_fiber(starter, fiber, arguments);
         scheduler.forget_unborn(fiber, &result);
         scheduler.on_resumed(slot);
+        scheduler.state_mut().end_hold(Some(fiber)); // it may have parked without a poll
         let result = scheduler.filter_repeated_kill(slot, result);
         if !start.is_nested {
             // The hooks never see the writes of a starter that the scheduler did not create, so queued sends go first.

@@ -224,10 +224,14 @@ impl State {
 
     /// Called when a fiber gives control to one it has started.
     pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
+        let is_nested = self.fibers.is_scheduled(starter);
+        match self.fibers.live() {
+            1 => self.begin_hold(), // the starter has held up no other fiber
+            _ => self.end_hold(is_nested.then(|| self.fibers[starter].fiber)),
+        }
         let turn = self.fibers.begin_turn(starter);
         let spawner = self.enqueue_first(starter);
         self.fibers[started].spawner = spawner;
-        let is_nested = self.fibers.is_scheduled(starter);
         let outer_root = match is_nested {
             true => self.current.root,
             false => self.current.root.replace(starter),

@@ -190,9 +190,10 @@ impl State {
         self.holds.as_mut()?.longest.take()
     }
 
-    /// The fiber gives up control by a poll, or ends. Of the few that may have run since the last poll, it is the one that has held
-    /// the loop: the clock is read after each of the first ones, and a long turn is followed by a poll.
-    pub(super) fn end_hold(&mut self, fiber: Option<ObjectRef>) {
+    /// The fiber gives up control by a poll, starts another, has first parked, or ends. Of the few that may have run since the last
+    /// poll, it is the one that has held the loop: the clock is read after each of the first ones, and a long turn is followed by a
+    /// poll.
+    pub fn end_hold(&mut self, fiber: Option<ObjectRef>) {
         if let Some(watch) = &mut self.holds {
             let began = std::mem::replace(&mut watch.began, Instant::now());
             let held = watch.began - began;
@@ -203,7 +204,7 @@ impl State {
         }
     }
 
-    /// A fiber gets control.
+    /// A fiber gets control, or is no longer alone.
     pub(super) fn begin_hold(&mut self) {
         if let Some(watch) = &mut self.holds {
             watch.began = Instant::now();
