@@ -62,7 +62,6 @@ module Reactor
       @scheduler = scheduler
       @limit = Checks.seconds(:stall, limit)
       raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
-      raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }
       @count = 0

@@ -29,7 +29,9 @@ module Reactor
     #   policy is unknown; workers is below 1
     # @raise [TypeError] stall is not a duration; on_stall or on_error does not respond to call; workers is not an Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, on_error: nil, workers: nil, policy: :measured)
-      raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
+      { on_error:, on_stall: }.each do |name, callback|
+        raise TypeError, "#{name} must respond to call" unless callback.nil? || callback.respond_to?(:call)
+      end
 
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
