@@ -429,6 +429,13 @@ class TestInspection < ReactorTest
     File.unlink(path) if path && File.exist?(path)
   end
 
+  def test_a_trace_is_not_written_to_a_descriptor
+    r, w = pipe
+    run_scheduler { |scheduler| assert_raises(TypeError) { scheduler.trace(w.fileno) { flunk } } }
+    w << "open"
+    assert_equal "open", r.readpartial(4)
+  end
+
   # --- deadlocks -------------------------------------------------------------------------------------------------
 
   def test_a_deadlock_is_reported_with_the_fibers_and_what_they_wait_for

@@ -134,9 +134,10 @@ module Reactor
     # Call it on the scheduler's own thread, inside or outside a fiber. Each entry takes about 50 bytes of memory until the file
     # is written. A scheduler that is not traced pays nothing.
     #
-    # @param path [String, #to_path]
+    # @param path [String, #to_path, #to_str]
     # @param limit [Integer] maximum number of entries; later ones are only counted
     # @return what the block returns
+    # @raise [TypeError] path is no path
     # @raise [RuntimeError] the scheduler is already being traced
     # @raise [SystemCallError] the file cannot be opened, and the block has not run; or the file cannot be written after the block
     #   has run

@@ -26,7 +26,7 @@ module Reactor
 
     def record(path)
       require "json"
-      file = File.open(path, "w")
+      file = File.open(File.path(path), "w") # an Integer would be a descriptor, which this would close
       @scheduler.trace_start(@limit)
       begin
         @origins = origins
