@@ -13,6 +13,12 @@ module Reactor
   #
   # After a pause, `count` calls pass at once. From then on, a call passes every `per / count` seconds.
   class RateLimit
+    # The queue of callers. It is no semaphore of the program, so {Inspection#holders} does not list who is at its head.
+    class Line < Semaphore
+      def holders = []
+    end
+    private_constant :Line
+
     # @param count [Integer]
     # @param per [Numeric] seconds
     # @raise [ArgumentError] count is below 1; per is not positive
@@ -24,7 +30,7 @@ module Reactor
       raise ArgumentError, "per must be more than 0 seconds" unless seconds.positive?
 
       @interval = Rational(nanoseconds(seconds), @count) # exact; rounding could let only count - 1 calls pass
-      @line = Semaphore.new(1)
+      @line = Line.new(1)
       @free = 0 # when a full burst of `count` calls is available again
     end
 

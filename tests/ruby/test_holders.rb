@@ -69,6 +69,74 @@ class TestHolders < ReactorTest
     end
   end
 
+  def places(holders) = holders.map { |holder| holder.place[/test_holders\.rb:\d+.* or |test_holders\.rb:\d+/] }
+
+  def test_each_permit_is_held_since_the_line_that_took_it
+    semaphore, other = Reactor::Semaphore.new(3), Reactor::Semaphore.new(1)
+    line = __LINE__ + 1
+    nested = lambda do
+      semaphore.acquire do
+        semaphore.acquire { other.acquire }
+      end
+    end
+    other.acquire
+    two = -> { semaphore.acquire { Reactor::Semaphore.new(1).acquire { sleep } } }
+    holding(nested, two) do |((inner, outer), (first, second))|
+      assert_equal ["test_holders.rb:#{line + 2}", "test_holders.rb:#{line + 1}"], places([inner, outer])
+      assert_equal [first.place], [second.place].uniq, "which line took which is not known"
+      assert_equal 2, first.place.scan(/test_holders\.rb:#{line + 6}/).size
+    end
+  end
+
+  def test_the_first_caller_of_a_rate_limit_holds_nothing
+    limit = Reactor::RateLimit.new(1, per: 60)
+    limit.acquire
+    semaphore = Reactor::Semaphore.new(1)
+    holding(-> { limit.acquire }, -> { semaphore.acquire { limit.acquire } }) do |(first, second)|
+      assert_equal [], first
+      assert_equal ["permit of #{semaphore.inspect}"], second.map(&:what)
+    end
+  end
+
+  def test_a_fiber_whose_enumerator_waits_is_named
+    semaphore, mutex, queue = Reactor::Semaphore.new(1), Thread::Mutex.new, Thread::Queue.new
+    waiting = -> { Enumerator.new { |yielder| yielder << queue.pop }.next }
+    line = __LINE__ + 1
+    holding(-> { semaphore.acquire { waiting.() } }, -> { mutex.synchronize { waiting.() } }) do |((permit), (lock)), scheduler|
+      assert_equal [:away], [permit, lock].map { |holder| holder.status.state }.uniq
+      assert_match(/test_holders\.rb:#{line}:in /, permit.place)
+      assert_equal named("Mutex"), lock.what
+      assert_match(/away \d+\.\d+ s\z/, lock.to_s)
+      assert_equal [], scheduler.holders(longer_than: 3600)
+    end
+  end
+
+  # ObjectSpace.each_object omits most objects in a process that has had a second Ractor.
+  def test_permits_and_ios_are_found_in_a_process_that_has_had_a_ractor
+    assert_equal "1\nIO\n", child_says(<<~'RUBY')
+      Warning[:experimental] = false
+      ractor = Ractor.new { 1 }
+      ractor.respond_to?(:value) ? ractor.value : ractor.take
+      semaphore, (r, w) = Reactor::Semaphore.new(1), IO.pipe
+      Reactor.run do
+        Fiber.schedule { semaphore.acquire { r.read(1) } }
+        holders = Fiber.scheduler.holders(longer_than: 0)
+        puts holders.size, holders.first.status.io.class
+        w << "x"
+      end
+    RUBY
+  end
+
+  def test_a_fiber_that_ends_while_another_thread_asks_is_not_named
+    semaphore, finish = Reactor::Semaphore.new(50), clock + 0.3
+    run_scheduler do |scheduler|
+      places = Thread.new { scheduler.holders(longer_than: 0).each { |holder| assert holder.place, holder.inspect } while clock < finish }
+      Fiber.schedule { 50.times { Fiber.schedule { semaphore.acquire { sleep rand * 0.003 } } } && sleep(0.002) while clock < finish }
+      scheduler.run
+      places.value
+    end
+  end
+
   def test_a_connection_of_the_gem_connection_pool_is_held
     begin
       require "connection_pool"

@@ -17,20 +17,20 @@ module Reactor
   #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join, a condition without a
   #     limit …) or `:other`; nil unless waiting
   # @!attribute [r] io
-  #   @return [IO, nil] the object it waits for; nil if there is none or several, or if the object is gone
+  #   @return [IO, nil] the object it waits for; nil if there is none or several, and in Ractors but the main one
   # @!attribute [r] events
   #   @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 unless it waits for a single IO
   # @!attribute [r] forever
   #   @return [Boolean] whether it waits without a time limit for another fiber or thread to wake it
   # @!attribute [r] seconds
-  #   @return [Float, nil] how long it has been in this state, measured from the turn of the loop in which the state began; nil
-  #     unless waiting or ready
+  #   @return [Float, nil] how long it has been in this state, measured from the turn of the loop in which the state began, or how
+  #     long its Enumerator has been waiting; nil if it or the Enumerator runs
   # @!attribute [r] backtrace
   #   @return [Array<String>] as Fiber#backtrace, without the frames of this library's Ruby code. The first frame of a waiting
   #     fiber may be a native hook, shown with its caller's line.
   class FiberStatus
     # One fiber as reported by the scheduler's `fiber_rows`: the attributes of {FiberStatus}, a number that identifies the fiber
-    # while it lives (key), and the IO object or its number (io).
+    # while it lives (key), and the number of the IO object (io), 0 for none or several.
     #
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
@@ -69,20 +69,15 @@ module Reactor
       # @return [Array<FiberStatus>] of every fiber the scheduler knows
       # @api private
       def of(scheduler)
-        rows = rows(scheduler)
-        numbers = numbered_ios if rows.any? { |row| row.io.is_a?(Integer) && row.io.positive? }
+        rows = rows(scheduler).select { |row| row.fiber.alive? } # another thread may ask
+        waiting = rows.filter_map { |row| row.fiber unless row.io.zero? }
+        ios = waiting.empty? ? {} : objects(IO, waiting).to_h { |io| [Internal.io_number(io), io] }
         rows.map do |row|
-          io = row.io.is_a?(Integer) ? numbers&.[](row.io) : row.io
+          io = ios[row.io] unless row.io.zero?
           hook = row.hook if row.state == :waiting
           state = row.state == :running && !row.fiber.equal?(scheduler.running_fiber) ? :away : row.state
           new(row.fiber, state, hook, io, row.events, row.forever, row.seconds, backtrace(row.fiber))
         end
-      end
-
-      # @return [Hash{Integer => IO}] IO objects by the extension's numbers for them
-      # @api private
-      def numbered_ios
-        ObjectSpace.each_object(IO).filter_map { |io| (number = Internal.io_number(io)) && [number, io] }.to_h
       end
 
       # @param runner [Fiber, Thread]
@@ -91,6 +86,32 @@ module Reactor
       def backtrace(runner)
         frames = runner.backtrace || []
         frames.reject { |frame| frame.start_with?(FiberName::OWN) }.then { |others| others.empty? ? frames : others }
+      end
+
+      # @param kind [Class]
+      # @param fibers [Array<Fiber>]
+      # @return [Array] the objects of this class, at least those in the frames of the fibers; none in Ractors but the main one
+      # @api private
+      def objects(kind, fibers)
+        return ObjectSpace.each_object(kind).to_a if ObjectSpace.each_object(Thread).any?
+
+        # There is or was a second Ractor, so each_object omits what cannot be shared. The frames take a search for each fiber.
+        return [] unless Ractor.current.equal?(Ractor.main)
+
+        require "objspace.so" unless ObjectSpace.respond_to?(:reachable_objects_from)
+        fibers.flat_map { |fiber| ObjectSpace.reachable_objects_from(fiber).grep(kind) }.uniq
+      rescue ThreadError
+        [] # in a trap handler, `require` raises
+      end
+
+      # @param io [IO, #to_io]
+      # @return [String] its `inspect`, or if that is the program's, which may raise or wait, its class and descriptor
+      # @api private
+      def shown(io)
+        return Kernel.instance_method(:to_s).bind_call(io) unless IO === io
+
+        file, = Kernel.instance_method(:method).bind_call(io, :inspect).source_location
+        file.nil? || file.start_with?(FiberName::OWN) ? io.inspect : IO.instance_method(:inspect).bind_call(io)
       end
 
       # @param string [String] a path or a name in any encoding

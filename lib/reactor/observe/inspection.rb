@@ -96,7 +96,7 @@ module Reactor
     #
     # Mutexes, Monitors and connections of the gem connection_pool are found by the frames of `synchronize` and `with` in the
     # backtraces of the fibers, so what is taken by `lock`, `enter` or `checkout` is not found; permits of a {Semaphore} in a block of
-    # `acquire`. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
+    # `acquire`, in the main Ractor. Connections are found if Active Record is loaded and its isolation level is `:fiber`, even while the
     # fiber waits for a response on that connection. Nothing is recorded beforehand: each call examines all fibers and, if Active
     # Record is loaded, all objects of the process.
     #
@@ -179,6 +179,7 @@ module Reactor
     # @return [nil]
     # @raise [ArgumentError, Errno::EINVAL] there is no such signal, or it is reserved by Ruby or the system
     def dump_on(signal)
+      require "objspace.so" # see FiberStatus.objects
       before = trap(signal) do |number|
         begin
           dump

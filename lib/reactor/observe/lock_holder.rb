@@ -14,19 +14,27 @@ module Reactor
   #     pool primary"; "Mutex or Monitor" up to Ruby 3.3
   # @!attribute [r] place
   #   @return [String] the backtrace line that entered `synchronize`, `acquire`, ConnectionPool's `with`, or Active Record's
-  #     `with_connection` or `transaction`; for a connection obtained in another way, the line where the fiber waits
+  #     `with_connection` or `transaction`; for a connection obtained in another way, the line where the fiber waits; if the fiber
+  #     holds permits of several semaphores, all lines that took one, joined by " or "
   class LockHolder
+    # A C method's frame has its caller's.
+    PLACE = /.*?:\d+:/
+    private_constant :PLACE
+
     class << self
       # @param statuses [Array<FiberStatus>]
       # @return [Array<LockHolder>]
       # @api private
       def of(statuses)
         owned = connections.group_by(&:owner)
-        permits = ObjectSpace.each_object(Semaphore).flat_map { |semaphore| semaphore.holders.map { |fiber| [fiber, semaphore] } }.group_by(&:first)
-        statuses.select(&:hook).flat_map do |status|
+        waiting = statuses.select { |status| status.hook || (status.state == :away && status.seconds) }
+        semaphores = FiberStatus.objects(Semaphore, waiting.map(&:fiber))
+        held = semaphores.flat_map { |semaphore| semaphore.holders.map { |fiber| [fiber, semaphore] } }.group_by(&:first)
+        waiting.flat_map do |status|
           owned_by = owned.fetch(status.fiber, []).map { |connection| [title(connection), checkout(status.backtrace)] }
-          permitted = permits.fetch(status.fiber, []).map { |fiber, semaphore| ["permit of #{semaphore.inspect}", acquired(fiber)] }
-          (locks(status.backtrace) + permitted + pooled(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
+          permits = held.key?(status.fiber) ? permits(held[status.fiber].map(&:last), acquired(status.fiber)) : []
+          found = locks(status.backtrace) + permits + pooled(status.backtrace) + owned_by
+          found.filter_map { |what, place| new(status, what, place) if place } # another thread may ask when the fiber has gone on
         end
       end
 
@@ -49,9 +57,19 @@ module Reactor
           (labels[first, 2] == VM::UNLOCKERS_WITHOUT_CLASS && places[first, 3].uniq.one?)
       end
 
-      # The line that entered the fiber's innermost `acquire`.
+      # The permits, and the lines that took them, innermost first. The innermost line may still wait for one. Which of several
+      # semaphores' permits a line has taken is not known.
+      def permits(semaphores, lines)
+        lines = lines.last(semaphores.size)
+        lines.fill(lines.join(" or ")) if semaphores.uniq.size > 1
+        semaphores.zip(lines).map { |semaphore, line| ["permit of #{Semaphore.instance_method(:inspect).bind_call(semaphore)}", line] }
+      end
+
+      # The lines that entered `acquire`, innermost first; none if the fiber has ended meanwhile.
       def acquired(fiber)
-        fiber.backtrace.each_cons(2).find { |frame, caller| frame.end_with?("Semaphore#acquire'", "`acquire'") && frame[/.*?:\d+:/] == caller[/.*?:\d+:/] }&.last
+        (fiber.backtrace || []).each_cons(2).filter_map do |frame, caller|
+          caller if frame.end_with?("'Reactor::Semaphore#acquire'", "`acquire'") && frame[PLACE] == caller[PLACE]
+        end
       end
 
       # The connection that the fiber has by `ConnectionPool#with`, unless it still waits for it.

@@ -48,7 +48,7 @@ module Reactor
 
     def write(file, lost, births, entries)
       @births = births.group_by(&:first)
-      @ios = FiberStatus.numbered_ios
+      @ios = ObjectSpace.each_object(IO).to_h { |io| [Internal.io_number(io), io] }
       entries.each { |entry| add(*entry) }
       @open.each_key { |track| close(track) }
       @watches.keys.each { |key| end_watch(key, "still waits") }

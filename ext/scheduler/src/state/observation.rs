@@ -36,7 +36,7 @@ pub struct FiberRow {
     pub io_number: u64,
     pub events: u8,
     pub waits_for_unblock_only: bool,
-    /// The time of the poll before it parked; `None` if it is running.
+    /// The time of the poll before it, or the fiber that it has resumed, parked; `None` if either is running.
     pub waiting_since: Option<Instant>,
 }
 
@@ -133,7 +133,11 @@ impl State {
     /// A row for each fiber that must not be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
         let kept = self.fibers.kept_records(self.current.running);
-        kept.map(FiberRow::of).collect()
+        let row = |record| FiberRow {
+            waiting_since: self.fibers.waiting_since(record),
+            ..FiberRow::of(record)
+        };
+        kept.map(row).collect()
     }
 
     /// A row for each of at most `limit` fibers, longest waits first.

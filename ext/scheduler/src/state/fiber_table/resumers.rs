@@ -1,5 +1,7 @@
 //! Fiber ids, which outlive the fibers, and each fiber's resumer: the fiber for which it runs.
 
+use std::time::Instant;
+
 use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
@@ -65,8 +67,14 @@ impl FiberTable {
 
     /// The fibers that run for this one, each with the number of the wait during which it was resumed.
     fn resumed(&self, slot: Slot) -> impl Iterator<Item = (&FiberRecord, u32)> {
-        let strand = self[slot].strand();
-        strand.iter().filter_map(|entry| match entry {
+        self.resumed_by(&self[slot])
+    }
+
+    fn resumed_by<'a>(
+        &'a self,
+        record: &'a FiberRecord,
+    ) -> impl Iterator<Item = (&'a FiberRecord, u32)> {
+        record.strand().iter().filter_map(|entry| match entry {
             StrandEntry::Resumed { fiber, during } => Some((&self[*fiber], *during)),
             _ => None,
         })
@@ -97,6 +105,15 @@ impl FiberTable {
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
         self.resumed(slot)
             .any(|(record, _)| record.wait.is_parked())
+    }
+
+    /// When the fiber has parked, or the one that it has resumed and that is parked.
+    pub fn waiting_since(&self, record: &FiberRecord) -> Option<Instant> {
+        let mut parked = self
+            .resumed_by(record)
+            .filter(|(resumed, _)| resumed.wait.is_parked());
+        let resumed = parked.find_map(|(resumed, _)| resumed.wait.parked_at);
+        record.wait.parked_at.or(resumed)
     }
 
     /// Whether a trap handler resumed another fiber during this one's wait, and that fiber is parked or queued.

@@ -195,3 +195,38 @@ fn the_longest_hold_since_it_was_last_taken_is_that_of_the_fiber_that_polls_or_e
     assert!(marked.contains(&fiber(1)));
     assert_eq!(Some(Some(fiber(1))), holder(&mut state));
 }
+
+#[test]
+fn what_a_starter_has_held_before_is_no_hold_of_the_fiber_it_starts() {
+    let (mut state, _script) = open();
+    state.watch_holds(Duration::ZERO);
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let first = scheduled(&mut state, 1);
+    let start = state.begin_start(root, first);
+    assert_eq!(None, state.take_hold(), "no fiber was held up");
+    state.end_start(start);
+    let second = scheduled(&mut state, 2);
+    state.begin_start(root, second);
+    let holder = |state: &mut State| state.take_hold().map(|(fiber, _)| fiber);
+    assert_eq!(Some(None), holder(&mut state));
+    let third = scheduled(&mut state, 3);
+    state.begin_start(second, third);
+    assert_eq!(Some(Some(fiber(2))), holder(&mut state));
+}
+
+#[test]
+fn a_fiber_has_waited_for_as_long_as_the_one_it_has_resumed() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.before_switch(slot);
+    let enumerator = state.enter(fiber(2)).unwrap().slot;
+    let waits = |state: &State| {
+        state
+            .fiber_rows()
+            .iter()
+            .all(|row| row.waiting_since.is_some())
+    };
+    assert!(!waits(&state));
+    block(&mut state, enumerator);
+    assert!(waits(&state));
+}
