@@ -90,7 +90,7 @@ module Reactor
       def report_error(who, error, what = "terminated with exception (report_on_exception is true)")
         return unless Thread.current.report_on_exception
 
-        Fiber.blocking { $stderr.write("#{String === who ? who : who.inspect} #{what}:\n#{message_of(error)}") }
+        Fiber.blocking { $stderr.write("#{name_of(who)} #{what}:\n#{message_of(error)}") }
       rescue StandardError, ScriptError
         nil # $stderr is closed or broken
       end
@@ -136,6 +136,12 @@ module Reactor
         !socket.remote_address.nil?
       rescue SystemCallError
         false
+      end
+
+      def name_of(who)
+        String === who ? who : who.inspect
+      rescue StandardError, ScriptError
+        Kernel.instance_method(:to_s).bind_call(who) # the program's `inspect` raises
       end
 
       def message_of(error)

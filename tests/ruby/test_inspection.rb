@@ -182,6 +182,23 @@ class TestInspection < ReactorTest
     assert_raises(ArgumentError) { Reactor.dump_on(:SEGV) }
   end
 
+  # In the dump of a signal handler, a wait would never end.
+  def test_a_dump_names_an_io_and_a_fiber_without_the_programs_inspect
+    r, = pipe
+    own = Class.new(IO) { def inspect = raise("asked") }
+    io = own.for_fd(r.fileno, autoclose: false)
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule { io.read(1) }
+      watcher = scheduler.on_ready(io) { flunk }
+      def fiber.inspect = raise("asked")
+      assert_match(/^  #<Fiber:.*test_inspection\.rb:\d+ .* for #<#<Class:.*>:fd #{r.fileno}> to be readable$/, scheduler.dump)
+      assert_includes watcher.inspect, "fd #{r.fileno}"
+    ensure
+      watcher.cancel
+      fiber.kill
+    end
+  end
+
   # --- stalls ----------------------------------------------------------------------------------------------------
 
   # The stalls detected while the block runs in a fiber. On a loaded machine the loop may stall even without the block.
@@ -467,6 +484,25 @@ class TestInspection < ReactorTest
       end
     RUBY
     assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
+  end
+
+  def test_a_deadlock_is_reported_whatever_the_methods_of_the_program_raise
+    ["def fiber.inspect = raise", "def fiber.inspect = nil", "def fiber.backtrace = raise", "def semaphore.available = raise",
+     "def semaphore.inspect = raise"].each do |override|
+      child = run_child(<<~RUBY)
+        semaphore = Reactor::Semaphore.new(1)
+        begin
+          Reactor.run do
+            fiber = Fiber.schedule { semaphore.acquire { Queue.new.pop } }
+            #{override}
+            Queue.new.pop
+          end
+        rescue Exception => error
+          puts error.class, error.message.lines.first
+        end
+      RUBY
+      assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, override + child.err
+    end
   end
 
   # In a child, because the thread of the test itself could wake the fibers. The loop checks for a deadlock after a tenth of

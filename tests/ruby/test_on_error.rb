@@ -31,6 +31,22 @@ class TestOnError < ReactorTest
     assert_equal [:goes_on], log
   end
 
+  def test_an_error_is_reported_even_if_inspect_raises
+    child = run_child(<<~RUBY)
+      def (on_error = proc { raise "its own" }).inspect = raise("asked")
+      [on_error, nil].each do |callback|
+        Reactor.run(on_error: callback) do
+          fiber = Fiber.schedule { sleep 0.001; raise "mine" }
+          def fiber.inspect = raise("asked")
+        end
+      rescue RuntimeError
+        nil
+      end
+    RUBY
+    assert_equal ["its own (RuntimeError)", "mine (RuntimeError)", "mine (RuntimeError)"], child.err.scan(/(?:its own|mine) \(RuntimeError\)/)
+    assert_match(/^#<Fiber:.* -e:\d+ .*terminated with exception/, child.err)
+  end
+
   def test_the_error_of_a_watcher_is_handled_in_its_fiber
     r, w = pipe
     w << "x"

@@ -211,7 +211,7 @@ module Reactor
     # @return [String] the tasks that wait for descriptors, for {Reactor.dump}
     def dump
       waits = @ios.flat_map { |io, fibers| fibers.values.map { |fiber| [io, fiber] } }
-      lines = waits.map { |io, fiber| ["  #{fiber.inspect} waits for #{io.inspect}", *FiberStatus.backtrace(fiber)].join("\n    ") }
+      lines = waits.map { |io, fiber| ["  #{fiber.inspect} waits for #{FiberStatus.shown(io)}", *FiberStatus.backtrace(fiber)].join("\n    ") }
       ["#<#{self.class} #{backend}>: #{waits.size} waiting", *lines].join("\n")
     end
 

@@ -43,14 +43,14 @@ module Reactor
         (place_of(inner) unless inner.equal?(block)) || place
       end
 
-      # @return [String] for a report: the fiber's name and {birthplace}, or if it has no name, its `inspect` with that place
+      # @return [String] for a report: the fiber's name and {birthplace}, or if it has no name, Ruby's `inspect` of it with that place
       def describe(fiber)
         return "the root fiber" unless fiber
 
         name, place = of(fiber), birthplace(fiber)
         return "fiber #{name.inspect}#{" made at #{place}" if place}" if name
 
-        fiber.inspect.sub(OWN_PLACE) { " #{place}" if place }
+        Fiber.instance_method(:inspect).bind_call(fiber).sub(OWN_PLACE) { " #{place}" if place }
       end
     end
   end

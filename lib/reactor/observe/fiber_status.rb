@@ -139,7 +139,7 @@ module Reactor
 
     def purpose
       case hook
-      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
+      when :io then io || !events.zero? ? "for #{io ? FiberStatus.shown(io) : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
       when :sleep then forever ? "asleep until woken" : "asleep"
       when :block then forever ? "until it is unblocked" : "until it is unblocked or times out"
       end

@@ -183,7 +183,7 @@ module Reactor
       before = trap(signal) do |number|
         begin
           dump
-        rescue StandardError => error # must not be raised in the program: $stderr is broken, or an object's `inspect` raises
+        rescue StandardError, ScriptError => error # must not be raised in the program: $stderr is broken, or a method of its raises
           VM.report_error(self, error, "could not write its dump")
         end
         before.call(number) if before.respond_to?(:call)

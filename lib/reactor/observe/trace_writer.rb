@@ -133,7 +133,7 @@ module Reactor
       return ["wait: several"] unless events.positive?
 
       io = @ios[io] || "IO object #{io}" if io.is_a?(Integer) && io.positive?
-      ["wait: #{FiberStatus.wanted(events)}", { io: FiberStatus.text(io.is_a?(IO) ? io.inspect : io.to_s) }]
+      ["wait: #{FiberStatus.wanted(events)}", { io: FiberStatus.text(io.is_a?(IO) ? FiberStatus.shown(io) : io.to_s) }]
     end
 
     # The key of an ended fiber may be reused. The new fiber starts with a control entry.

@@ -42,12 +42,18 @@ module Reactor
     def deadlock_message
       return if Thread.ignore_deadlock || !Deadlock.certain? || !Deadlock.other_threads_idle?
 
-      statuses = fibers
-      waiting = statuses.select { |status| status.state == :waiting }
-      lost = waiting.all? { |status| status.forever && status.hook == :block } # Kernel#sleep waits for no other thread
-      return if waiting.empty? || !lost || statuses.any? { |status| status.state == :ready }
+      rows = FiberStatus.rows(self)
+      waiting = rows.select { |row| row.state == :waiting }
+      lost = waiting.all? { |row| row.forever && row.hook == :block } # Kernel#sleep waits for no other thread
+      return if waiting.empty? || !lost || rows.any? { |row| row.state == :ready }
 
-      "No live threads left. Deadlock?\n#{dump}"
+      "No live threads left. Deadlock?\n#{dump_or_error}"
+    end
+
+    def dump_or_error
+      dump
+    rescue StandardError, ScriptError => error # of a method that the program has overridden
+      "no dump: #{error.full_message(highlight: false)}"
     end
   end
 end

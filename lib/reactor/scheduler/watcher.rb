@@ -104,7 +104,7 @@ module Reactor
       return ended.name if ended
       return "about to run" unless io
 
-      "waiting for #{io.inspect} to be #{FiberStatus.wanted(@events)}"
+      "waiting for #{FiberStatus.shown(io)} to be #{FiberStatus.wanted(@events)}"
     end
   end
 end
