@@ -77,7 +77,7 @@ module Reactor
     # The counters of {#stats}, plus how long turns and waits for threads took and how late timers were. Reading changes nothing,
     # so each of any number of readers may keep a reading and subtract it from the next, like {Health::Reader}.
     #
-    # @return [Health] since the scheduler was made
+    # @return [Health] since the scheduler was made; without histograms once the scheduler is closed
     def health = Health.of(self)
 
     # @return [Array<Stall>] the longest stalls that have ended, longest first; empty unless `stall:` was given
