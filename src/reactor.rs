@@ -256,8 +256,8 @@ impl Reactor {
     /// kernel, from other threads, from timers, from re-armed idle waits. So if a wait is answered in the same turn in
     /// which its timeout elapses, the answer comes first.
     ///
-    /// If another thread ended a sleep and no timer is due, only events from other threads are reported, and no system
-    /// call is made. The next call reports the kernel's events, and a sleep before that call does not block.
+    /// If another thread ended a sleep, no timer is due and no wait was answered meanwhile, only events from other threads are
+    /// reported, and no system call is made. The next call reports the kernel's events, and a sleep before that call does not block.
     ///
     /// # Errors
     ///
@@ -276,7 +276,10 @@ impl Reactor {
         let has_slept = self.times.is_asleep();
         self.times.on_collect(self.clock, now);
         self.clock = now;
-        self.may_have_more = has_slept && self.handle.has_ended_sleep() && !self.has_due_timer(now);
+        self.may_have_more = has_slept
+            && self.handle.has_ended_sleep()
+            && !self.has_due_timer(now)
+            && !self.has_answers();
         if self.may_have_more {
             self.handle.collect(events);
             return Ok(());

@@ -139,6 +139,39 @@ fn the_shutdown_of_the_reading_half_answers_the_waits_for_reading_only() {
     assert_eq!(stage.report(Ready::WRITABLE), [(2, Ready::WRITABLE)]);
 }
 
+#[test]
+fn what_answers_a_wait_ends_a_sleep_and_the_next_collect_reports_it() {
+    let failure = || Err(std::io::ErrorKind::OutOfMemory.into());
+    let acts: [&dyn Fn(&mut Stage); 5] = [
+        &|stage| stage.reactor.deregister(5),
+        &|stage| stage.reactor.note_read_shutdown(5),
+        &|stage| {
+            stage.script.on_reregister(failure());
+            stage.reactor.replaced(5);
+        },
+        &|stage| {
+            stage.script.on_reregister(failure());
+            let wait = stage.reactor.wait(5, OTHER, WRITE, Token::new(2, 0));
+            assert!(wait.is_err());
+        },
+        &|stage| {
+            stage.script.on_reregister(Ok(Registration::Unpollable));
+            let wait = stage.reactor.wait(5, OURS, WRITE, Token::new(2, 0));
+            assert_eq!(wait.unwrap(), Wait::Ready(WRITE));
+        },
+    ];
+    for (number, act) in acts.into_iter().enumerate() {
+        let (mut stage, _) = Stage::registered(READ);
+        let sleep = stage.reactor.sleep(None);
+        stage.reactor.deregister(6);
+        assert_eq!(stage.script.wakes(), 0, "nothing is answered");
+        act(&mut stage);
+        assert_eq!(stage.script.wakes(), 1, "of act {number}");
+        drop(sleep);
+        assert_eq!(stage.poll().len(), 1, "of act {number}");
+    }
+}
+
 // --- an idle wait ----------------------------------------------------------------------------------------------------
 
 #[test]

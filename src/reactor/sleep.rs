@@ -21,7 +21,7 @@ impl Reactor {
     /// started since the last [`Reactor::collect`]; if one completes at once, the sleep does not block.
     ///
     /// Until the [`Sleep`] is dropped, notifications from other threads wake the driver, and so does what begins in the
-    /// reactor meanwhile: a [timer](Reactor::timer) or an operation.
+    /// reactor meanwhile, a [timer](Reactor::timer) or an operation, and what [answers](Reactor::deregister) a wait.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
         let idle = self.handle.prepare_sleep() && !self.has_answers() && !self.may_have_more;

@@ -193,6 +193,9 @@ impl Reactor {
         waits.abandon(answer, |generation, event| {
             answered.push((WaitId { slot, generation }, event))
         });
+        if self.has_answers() {
+            self.wake_sleeper();
+        }
     }
 
     /// Applies an event that the poll has not applied at once.
