@@ -248,7 +248,6 @@ pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> 
         if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
             reactor.note_read_shutdown(descriptor);
         }
-        this.wake_thread();
     }
     Ok(())
 }
