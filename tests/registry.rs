@@ -217,6 +217,22 @@ fn a_sleep_ends_when_a_rearm_is_due() {
 }
 
 #[test]
+fn a_wait_that_begins_during_a_sleep_is_rearmed_in_time() {
+    let (mut stage, first) = Stage::registered(READ);
+    stage.reactor.end(first);
+    stage.collect(IDLE);
+    let sleep = stage.reactor.sleep(None);
+    assert_eq!(sleep.timeout(), None);
+    stage.attempted(READ, Attempt::Short);
+    stage.wait(OURS, READ, 2);
+    stage.wait_for(6, 3);
+    assert_eq!(stage.script.wakes(), 1);
+    drop(sleep);
+    let timeout = stage.reactor.sleep(None).timeout();
+    assert!(timeout.is_some_and(|timeout| timeout <= IDLE * 2));
+}
+
+#[test]
 fn a_sleep_after_a_large_batch_does_not_block_because_the_kernel_may_have_more() {
     let mut stage = Stage::new();
     for number in 1..=256 {

@@ -50,8 +50,8 @@ impl Reactor {
             return self.arm(descriptor, slot, owner, interest, token);
         };
         self.statistics.skipped += 1;
-        self.idle_repair.begin(self.clock);
         let wait = entry.begin(slot, token, interest, self.clock);
+        self.begin_idle();
         Ok(Wait::Pending(wait))
     }
 

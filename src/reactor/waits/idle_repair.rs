@@ -35,20 +35,6 @@ pub(in crate::reactor) struct IdleRepair {
 }
 
 impl IdleRepair {
-    /// Called when a wait begins.
-    #[inline]
-    pub(super) fn begin(&mut self, now: Instant) {
-        if !self.has_recent {
-            self.begin_first(now);
-        }
-    }
-
-    #[inline(never)] // at most once per 100 ms
-    fn begin_first(&mut self, now: Instant) {
-        self.has_recent = true;
-        self.is_due_at(now.checked_add(INTERVALS[0]));
-    }
-
     fn is_due_at(&mut self, due: Option<Instant>) {
         self.next = self.next.into_iter().chain(due).min();
     }
@@ -60,6 +46,22 @@ fn interval(rearms: u8) -> Duration {
 }
 
 impl Reactor {
+    /// Called when a wait begins.
+    #[inline]
+    pub(super) fn begin_idle(&mut self) {
+        if !self.idle_repair.has_recent {
+            self.begin_first_idle();
+        }
+    }
+
+    #[inline(never)] // at most once per 100 ms
+    fn begin_first_idle(&mut self) {
+        self.idle_repair.has_recent = true;
+        let due = self.clock.checked_add(INTERVALS[0]);
+        self.idle_repair.is_due_at(due);
+        self.wake_sleeper();
+    }
+
     #[cold]
     pub(super) fn rearm_idle(&mut self, events: &mut Events) -> io::Result<()> {
         self.rearm_due();

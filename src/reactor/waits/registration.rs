@@ -108,7 +108,7 @@ impl Reactor {
         if !is_polled {
             return Ok(Wait::Ready(asked));
         }
-        self.idle_repair.begin(self.clock);
+        self.begin_idle();
         let entry = self.registry.claim(slot);
         entry.cache.clear_spurious(asked);
         let wait = entry.begin(slot, token, asked, self.clock);
