@@ -61,8 +61,9 @@
 //!   still block.
 //! - **End what you give up.** A wait ends with its event; one that is no longer needed, by [`Reactor::end`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before closing a descriptor. Otherwise its
-//!   waits are answered only when they are next re-armed: after 100 to 200 ms, and after up to 25.6 s if they have lasted
-//!   longer.
+//!   waits are answered only when they are next re-armed, after 100 to 200 ms, and after up to 25.6 s if they have lasted
+//!   longer, or when another owner waits for the same number. kqueue, IOCP and poll(2) may not tell that a number has
+//!   another file: such waits may then be answered only when that file is ready.
 //! - **One thread.** A [`Reactor`] may be used by only one thread at a time, in one process: it is `Send` and not `Sync`. Other
 //!   threads may use a [`Handle`], a job of the pool and a [`Sleep`]. A child of fork(2) must not use its copies.
 //! - **No panics.** Invalid descriptors, unknown tokens, waits that have ended, timers that have elapsed and infinite

@@ -55,8 +55,10 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 /// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and
 /// returns the stream. Dropping a source instead is safe: owner ids are unique, so a source that gets the same
 /// descriptor number never sees stale readiness. But waits on a dropped source are answered only when they are
-/// next re-armed (after 100 to 200 ms; after up to 25.6 s if they have lasted longer) or, if a duplicate keeps the file open,
-/// with its next event. [`Source::close`] answers them at once.
+/// next re-armed (after 100 to 200 ms; after up to 25.6 s if they have lasted longer), when another source waits for the same
+/// number or, if a duplicate keeps the file open, with its next event. kqueue, IOCP and poll(2) may not tell that a
+/// number has another file: such waits may then be answered only by an event of that file. [`Source::close`] answers
+/// them at once.
 ///
 /// # Example
 ///

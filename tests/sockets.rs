@@ -320,6 +320,34 @@ fn a_reused_descriptor_number_is_registered_again() {
     });
 }
 
+/// Where the queue tells that a number has another file: epoll does.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn a_wait_for_a_dropped_source_is_answered_although_its_number_is_used_again() {
+    for is_awaited in [true, false] {
+        for backend in backends().filter(|backend| *backend != Backend::Poll) {
+            let mut reactor = Reactor::open(Some(backend)).unwrap();
+            let (ours, _theirs) = tcp();
+            let (other, mut peer) = tcp();
+            peer.write_all(b"x").unwrap();
+            let mut file = std::os::fd::OwnedFd::from(ours);
+            wait(&mut reactor, &Source::new(&file), READ, 1);
+            rustix::io::dup2(&other, &mut file).unwrap(); // closes it, and gives the number to another
+            let number = file.as_descriptor();
+            if is_awaited {
+                wait(&mut reactor, &Source::new(&file), READ, 2);
+                assert_eq!(reactor.waiters(number), [token(2)]);
+            }
+            let mut events = turn(&mut reactor, 1 + usize::from(is_awaited));
+            events.sort_by_key(|event| event.token.index());
+            let answers: Vec<_> = events.iter().map(|e| (e.token, e.ready)).collect();
+            let expected = [(token(1), Ready::ERROR), (token(2), Ready::READABLE)];
+            assert_eq!(answers, expected[..answers.len()]);
+            assert_eq!(reactor.waiters(number), []);
+        }
+    }
+}
+
 #[test]
 fn a_socket_without_a_wait_is_deregistered() {
     on_every_reactor(|mut reactor| {

@@ -174,12 +174,13 @@ impl Reactor {
     }
 
     /// Call this when the descriptor was made to refer to another file by dup2(2). It is registered anew at once, and
-    /// its waits continue with the new file. If the descriptor is closed, the next [`Reactor::collect`] answers its
+    /// its waits continue with the new file. Without this call, the next re-arm answers them with [`Ready::ERROR`] if the
+    /// kernel tells that the file is another one. If the descriptor is closed, the next [`Reactor::collect`] answers its
     /// waits with [`Ready::ERROR`].
     pub fn replaced(&mut self, descriptor: Descriptor) {
         if let Some((slot, registered)) = self.registered(descriptor) {
             // On error all waits are answered: their own system calls will return the error.
-            _ = self.renew(slot, registered);
+            _ = self.renew(slot, registered, true);
         }
     }
 

@@ -158,7 +158,7 @@ impl<'table> Expected<'table> {
                     (Call::Register(..), Answer::Kept | Answer::New) => Ok(true),
                     (Call::Register(..), Answer::Unpollable) => Ok(false),
                     (Call::Register(..), Answer::Failed) => Err(()),
-                    _ => self.rearmed(number, made),
+                    _ => self.rearmed(number, made, false),
                 };
                 match begun {
                     Ok(true) if !trusted => self.begin(number, owner.0, made),
@@ -384,7 +384,7 @@ impl<'table> Expected<'table> {
             let row = "a direction that is noted as spurious | none for it";
             let made = self.driver_call(row, number, &[("the rest", rest)]);
             let made = made.unwrap();
-            _ = self.rearmed(number, made);
+            _ = self.rearmed(number, made, false);
         }
     }
 
@@ -402,11 +402,11 @@ impl<'table> Expected<'table> {
         let registered = self.record(number).registered;
         let made = self.driver_call(row, number, &[("registered", registered)]);
         let made = made.unwrap();
-        self.rearmed(number, made)
+        self.rearmed(number, made, row.starts_with("replaced"))
     }
 
     /// The second table.
-    fn rearmed(&mut self, number: Descriptor, made: Made) -> Result<bool, ()> {
+    fn rearmed(&mut self, number: Descriptor, made: Made, is_told: bool) -> Result<bool, ()> {
         let owner = self.record(number).owner;
         match made.answer {
             Answer::Kept => {
@@ -424,6 +424,9 @@ impl<'table> Expected<'table> {
             }
             Answer::New => {
                 self.no_call("new");
+                if !is_told {
+                    self.abandon(number, Some(Ready::ERROR));
+                }
                 self.begin(number, owner, made);
                 Ok(true)
             }

@@ -124,7 +124,7 @@ impl Reactor {
         let is_assumed = entry.cache.is_assumed();
         if let Some(registered) = entry.cache.registered() {
             // On error all waits are answered: their own system calls will return the error.
-            let renewed = self.renew(slot, registered);
+            let renewed = self.renew(slot, registered, false);
             if is_assumed && renewed.is_ok() {
                 self.idle_repair.assumed.push(slot);
             }

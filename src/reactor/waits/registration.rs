@@ -27,7 +27,7 @@
 //! | the driver's answer            | effect |
 //! |--------------------------------|--------|
 //! | kept                           | the cached readiness stays |
-//! | new                            | new registration of the same owner |
+//! | new                            | new registration of the same owner; unless `replaced`, the waits are answered with an error |
 //! | unpollable                     | this wait is ready at once, other waits are answered with what they asked for, cleared |
 //! | an error                       | it is returned, other waits are answered with an error, cleared |
 //!
@@ -101,7 +101,7 @@ impl Reactor {
         let entry = self.registry.get(slot);
         let cache = entry.map(|entry| (entry.cache.registered(), entry.cache.is_owner(owner)));
         let is_polled = match cache {
-            Some((Some(registered), true)) => self.renew(slot, registered | asked)?,
+            Some((Some(registered), true)) => self.renew(slot, registered | asked, false)?,
             Some((Some(_), false)) => self.change_owner(slot, owner, asked)?,
             _ => self.register(descriptor, slot, owner, asked)?,
         };
@@ -137,7 +137,7 @@ impl Reactor {
     /// Reregisters for another owner, whose file may be different. False if the kernel cannot poll the descriptor.
     fn change_owner(&mut self, slot: u32, owner: OwnerId, asked: Interest) -> io::Result<bool> {
         let wanted = asked.bits() | self.registry.claim(slot).waits.wanted();
-        let is_polled = self.renew(slot, Interest::from_bits(wanted).unwrap_or(asked))?;
+        let is_polled = self.renew(slot, Interest::from_bits(wanted).unwrap_or(asked), false)?;
         if is_polled {
             self.registry.claim(slot).cache.change_owner(owner);
         }
@@ -145,8 +145,14 @@ impl Reactor {
     }
 
     /// Reregisters with this interest. False if the kernel can no longer poll the descriptor. In that case, and after
-    /// an error, the cache has been cleared and all waits answered.
-    pub(super) fn renew(&mut self, slot: u32, interest: Interest) -> io::Result<bool> {
+    /// an error, the cache has been cleared and all waits answered. They are also answered if the kernel has lost the
+    /// registration and the owner did not say that the file was replaced: then it was closed.
+    pub(super) fn renew(
+        &mut self,
+        slot: u32,
+        interest: Interest,
+        is_told: bool,
+    ) -> io::Result<bool> {
         let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
         let cache = &mut self.registry.claim(slot).cache;
         match driver.register(Registry::descriptor(slot), token, interest, true) {
@@ -158,6 +164,9 @@ impl Reactor {
             Ok(Registration::New) => {
                 self.statistics.renewed += 1;
                 cache.begin(cache.owner(), token, interest);
+                if !is_told {
+                    self.answer_outside(slot, Some(Ready::ERROR));
+                }
                 Ok(true)
             }
             Ok(Registration::Unpollable) => {
@@ -232,7 +241,7 @@ impl Reactor {
         match Interest::from_bits(rest) {
             _ if again == 0 => {}
             // On error all waits are answered: their own system calls will return the error.
-            Some(rest) => _ = self.renew(slot, rest),
+            Some(rest) => _ = self.renew(slot, rest, false),
             None => self.end_registration(slot),
         }
     }
