@@ -264,6 +264,39 @@ fn a_panic_ends_its_job_only() {
     assert_eq!((statistics.panicked, statistics.started), (3, 1));
 }
 
+/// Panics when it is dropped, and so does what it panics with.
+struct Bomb(u8);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            std::panic::panic_any(Bomb(left));
+        }
+    }
+}
+
+#[test]
+fn a_result_whose_drop_panics_ends_no_worker() {
+    let mut reactor = single();
+    let gate = Gate::default();
+    let detached = submit(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || {
+            gate.pass();
+            Bomb(2)
+        }
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    drop(detached);
+    gate.open();
+    let mut after = submit(&mut reactor, 1, || 1);
+    notified(&mut reactor, 1);
+    assert_eq!(after.take(), Some(Outcome::Done(1)), "the worker goes on");
+    let statistics = reactor.pool().statistics();
+    assert_eq!((statistics.panicked, statistics.started), (1, 1));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_job_that_runs_where_no_thread_starts_counts_as_ended_and_not_as_cancelled() {

@@ -124,18 +124,14 @@ impl<T: Send> Task for JobState<T> {
             }
         };
         drop(progress);
-        let result = catch_unwind(AssertUnwindSafe(work));
+        let result = caught(work);
         let panicked = result.is_err();
-        let outcome = match result {
-            Ok(result) => Outcome::Done(result),
-            Err(payload) => Outcome::Panicked(message(payload)),
-        };
+        let outcome = result.map_or_else(Outcome::Panicked, Outcome::Done);
         let mut progress = self.progress();
         if matches!(progress.stage, Stage::Detached) {
             progress.stage = Stage::Finished;
             drop(progress);
-            // The result is dropped here, and dropping it may panic.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
+            let dropped = caught(|| drop(outcome));
             return RunOutcome::Ended {
                 panicked: panicked || dropped.is_err(),
                 notify: None,
@@ -157,6 +153,11 @@ impl<T: Send> Task for JobState<T> {
         drop(work);
         Some(token)
     }
+}
+
+/// Calls foreign code. An error is the message of its panic.
+fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(message)
 }
 
 fn message(payload: Box<dyn Any + Send>) -> String {
