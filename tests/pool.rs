@@ -12,7 +12,7 @@ use std::{
 
 use reactor::{
     Events, Reactor, Ready, Token,
-    pool::{Job, Limits, Outcome, WorkClass},
+    pool::{Job, Limits, Outcome, Pool, WorkClass},
 };
 
 #[cfg(target_os = "linux")]
@@ -295,6 +295,31 @@ fn a_result_whose_drop_panics_ends_no_worker() {
     assert_eq!(after.take(), Some(Outcome::Done(1)), "the worker goes on");
     let statistics = reactor.pool().statistics();
     assert_eq!((statistics.panicked, statistics.started), (1, 1));
+}
+
+#[test]
+fn work_whose_drop_panics_does_not_keep_the_end_of_the_pool_from_later_jobs() {
+    let mut reactor = single();
+    let gate = Gate::default();
+    let running = submit(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    let mut bombs = [1, 2].map(|index| {
+        let bomb = Bomb(1);
+        submit(&mut reactor, index, move || drop(bomb))
+    });
+    let mut last = submit(&mut reactor, 3, || ());
+    *reactor.pool_mut() = Pool::new(reactor.handle());
+    assert_eq!(notified(&mut reactor, 3), [1, 2, 3]);
+    assert_eq!(last.take(), Some(Outcome::Dropped));
+    for bomb in &mut bombs {
+        assert_eq!(bomb.take(), Some(Outcome::Dropped));
+    }
+    gate.open();
+    drop(running);
 }
 
 #[cfg(target_os = "linux")]

@@ -150,7 +150,7 @@ impl<T: Send> Task for JobState<T> {
         let work = progress.replace(Stage::Ended(Outcome::Dropped));
         let token = progress.token;
         drop(progress);
-        drop(work);
+        _ = caught(|| drop(work)); // the pool has to discard others
         Some(token)
     }
 }
