@@ -7,6 +7,7 @@ mod unstable;
 mod waits;
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     time::{Duration, Instant},
 };
@@ -17,7 +18,7 @@ use crate::{
     descriptor::Descriptor,
     event::{Event, Events},
     handle::Handle,
-    registry::{Registry, Statistics, WaitId},
+    registry::{Registry, Statistics},
     timers::{TimerId, Timers},
     token::Token,
 };
@@ -66,8 +67,8 @@ pub struct Reactor {
     backend: Option<Backend>,
     registry: Registry,
     idle_repair: IdleRepair,
-    /// Waits answered outside an event, for the next poll to report.
-    answered: Vec<(WaitId, Event)>,
+    /// Waits answered outside an event, by their ids as numbers, for the next poll to report.
+    answered: BTreeMap<u64, Event>,
     /// The events of the last poll, except those applied at once. Kept to reuse its memory.
     reported: Events,
     statistics: Statistics,
@@ -104,7 +105,7 @@ impl Reactor {
             backend,
             registry: Registry::default(),
             idle_repair: IdleRepair::default(),
-            answered: Vec::new(),
+            answered: BTreeMap::new(),
             reported: Events::new(),
             statistics: Statistics::default(),
             timers: Timers::new(),

@@ -172,6 +172,31 @@ fn what_answers_a_wait_ends_a_sleep_and_the_next_collect_reports_it() {
     }
 }
 
+// --- many waits for one descriptor -----------------------------------------------------------------------------------
+
+/// If each end cost as much as there are waits, the tests would take minutes.
+const MANY: usize = if cfg!(miri) { 100 } else { 200_000 };
+/// A watchdog: longer than the tests take on a busy machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Ends the waits in an order that looks random.
+fn end_all(stage: &mut Stage, waits: &[WaitId]) {
+    let started = Instant::now();
+    for number in 0..waits.len() {
+        assert!(stage.reactor.end(waits[number * 7919 % waits.len()]));
+        assert!(started.elapsed() < TEST_TIMEOUT, "only {number} have ended");
+    }
+    assert_eq!(stage.poll(), []);
+}
+
+#[test]
+fn waits_that_were_answered_outside_an_event_end_in_any_order() {
+    let mut stage = Stage::new();
+    let waits: Vec<_> = (0..MANY).map(|_| stage.wait(OURS, READ, 1)).collect();
+    stage.reactor.deregister(5);
+    end_all(&mut stage, &waits);
+}
+
 // --- an idle wait ----------------------------------------------------------------------------------------------------
 
 #[test]

@@ -67,8 +67,7 @@ impl Reactor {
     /// Ends a wait that was answered outside an event.
     #[cold]
     fn end_answered(&mut self, wait: WaitId) -> bool {
-        let place = self.answered.iter().position(|(id, _)| *id == wait);
-        place.map(|place| self.answered.remove(place)).is_some()
+        self.answered.remove(&wait.into()).is_some()
     }
 
     /// Reports the outcome of a caller's non-blocking system call in the directions of `interest`.
@@ -161,7 +160,7 @@ impl Reactor {
     /// Appends the answers given outside events.
     #[inline(never)] // few polls have any
     fn deliver(&mut self, events: &mut Events) {
-        events.extend(self.answered.drain(..).map(|(_, event)| event));
+        events.extend(std::mem::take(&mut self.answered).into_values());
     }
 
     /// Re-arms idle waits if some are due.

@@ -389,12 +389,12 @@ impl<'table> Expected<'table> {
     }
 
     fn deliver(&mut self, events: &mut Vec<(u32, Ready)>) {
-        for token in std::mem::take(&mut self.answered) {
-            let wait = self.waits.iter().find(|wait| wait.token == token);
-            if let Some(ready) = wait.and_then(|wait| wait.answer) {
-                events.push((token, ready));
-            }
-        }
+        let mut answered = std::mem::take(&mut self.answered);
+        answered.sort_by_key(|token| u64::from(self.wait_of(*token).id));
+        let answers = answered
+            .into_iter()
+            .map(|token| (token, self.wait_of(token).answer.unwrap()));
+        events.extend(answers);
     }
 
     /// The registration is made again: `Ok(false)` if the file is not polled.

@@ -200,7 +200,7 @@ impl Reactor {
         let answered = &mut self.answered;
         let waits = &mut self.registry.claim(slot).waits;
         waits.abandon(answer, |generation, event| {
-            answered.push((WaitId { slot, generation }, event))
+            answered.insert(WaitId { slot, generation }.into(), event);
         });
         if self.has_answers() {
             self.wake_sleeper();
