@@ -197,6 +197,13 @@ fn waits_that_were_answered_outside_an_event_end_in_any_order() {
     end_all(&mut stage, &waits);
 }
 
+#[test]
+fn the_waits_of_one_descriptor_end_in_any_order() {
+    let mut stage = Stage::new();
+    let waits: Vec<_> = (0..MANY * 2).map(|_| stage.wait(OURS, READ, 1)).collect();
+    end_all(&mut stage, &waits);
+}
+
 // --- an idle wait ----------------------------------------------------------------------------------------------------
 
 #[test]

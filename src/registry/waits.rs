@@ -12,7 +12,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     first: Pending,
-    /// Waits that began while another was pending. Once allocated, the memory is kept.
+    /// Waits that began while another was pending. Once allocated, the memory is kept. One that has ended stays between
+    /// two that wait until the memory is full, because to remove it would move the others.
     #[expect(clippy::box_collection, reason = "an entry is a cache line")]
     further: Option<Box<VecDeque<Pending>>>,
 }
@@ -92,6 +93,10 @@ impl Waits {
         if further.is_empty() && !self.first.is_waiting() {
             return self.first.begin(generation, token, asked, now);
         }
+        if further.len() == further.capacity() {
+            further.retain(Pending::is_waiting);
+            further.reserve(further.len());
+        }
         let mut wait = Pending::default();
         wait.begin(generation, token, asked, now);
         further.push_back(wait);
@@ -145,11 +150,17 @@ impl Waits {
 
     #[inline(never)] // rare: most waits are the only one
     fn cancel_further(&mut self, generation: u32) -> bool {
-        let cancelled = self.place(generation).and_then(|place| {
-            let further = self.further.as_mut()?;
-            further.remove(place)
-        });
-        cancelled.is_some()
+        let (Some(place), Some(further)) = (self.place(generation), &mut self.further) else {
+            return false;
+        };
+        let has_waited = further[place].end(u8::MAX) != 0;
+        while further.front().is_some_and(|wait| wait.asked == 0) {
+            further.pop_front();
+        }
+        while further.back().is_some_and(|wait| wait.asked == 0) {
+            further.pop_back();
+        }
+        has_waited
     }
 
     /// The index of a wait in `further`.
