@@ -16,7 +16,7 @@ use crate::{
 
 /// Notifies or wakes a reactor. This is the only part of a reactor that other threads and signal handlers may use.
 ///
-/// Cloning it increments a reference count. It may outlive the reactor; notifications are then never reported.
+/// Cloning it increments a reference count. It may outlive the reactor; notifications are then dropped.
 ///
 /// ```
 /// use reactor::{Events, Reactor, Ready, Token};
@@ -48,6 +48,8 @@ struct Shared {
     woken: AtomicBool,
     /// Another thread ended the reactor's last sleep.
     has_ended_sleep: AtomicBool,
+    /// The reactor was dropped, so nobody empties the inbox.
+    closed: AtomicBool,
     wake: Arc<dyn Wake>,
 }
 
@@ -60,6 +62,7 @@ impl Handle {
                 sleeping: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
                 has_ended_sleep: AtomicBool::new(false),
+                closed: AtomicBool::new(false),
                 wake,
             }),
         }
@@ -74,7 +77,7 @@ impl Handle {
     ///
     /// Those of write(2) or kevent(2); none are known to occur before the reactor is dropped. Even then the token is in the inbox.
     pub fn notify(&self, token: Token) -> io::Result<()> {
-        {
+        if !self.shared.closed.load(Ordering::SeqCst) {
             let mut inbox = self.inbox();
             inbox.push(token);
             self.shared.filled.store(true, Ordering::SeqCst);
@@ -136,6 +139,11 @@ impl Handle {
     /// the time it is returned: use it for statistics and tests.
     pub fn is_sleeping(&self) -> bool {
         self.shared.sleeping.load(Ordering::SeqCst)
+    }
+
+    /// Called when the reactor is dropped. Takes no lock: in a child of fork(2), a thread of the parent may hold it.
+    pub(crate) fn close(&self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
     }
 
     /// Called before the reactor sleeps. False if the reactor must not sleep, because the inbox is not empty or the

@@ -329,6 +329,12 @@ impl Reactor {
     }
 }
 
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
 impl fmt::Debug for Reactor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

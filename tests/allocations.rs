@@ -1,4 +1,4 @@
-//! After warm-up, waiting, timing out and turning allocate nothing.
+//! After warm-up, waiting, timing out and turning allocate nothing; nor does what is for a reactor that was dropped.
 
 #![cfg(unix)]
 
@@ -84,4 +84,15 @@ fn none_after_warm_up() {
         }
         assert_eq!(memory::allocations() - before, 0, "{backend}");
     }
+}
+
+#[test]
+fn none_for_the_notifications_of_a_dropped_reactor() {
+    memory::start();
+    let reactor = Reactor::open(None).unwrap();
+    let waker = reactor.handle().waker(Token::new(1, 0));
+    drop(reactor);
+    let before = memory::allocations();
+    (0..100).for_each(|_| waker.wake_by_ref());
+    assert_eq!(memory::allocations() - before, 0);
 }
