@@ -177,7 +177,7 @@ impl<T: AsDescriptor> Source<T> {
     }
 
     /// Ends the registration, if any, and returns the value, still open. The next turn answers its waits with
-    /// [`Ready::ERROR`](crate::Ready::ERROR).
+    /// [`Ready::ERROR`](crate::Ready::ERROR), those of other sources of the descriptor, too.
     pub fn detach(self, reactor: &mut Reactor) -> T {
         reactor.deregister(self.descriptor());
         self.io
