@@ -34,8 +34,9 @@ use workers::Shared;
 ///   cancelled is notified once, whether its work returned or panicked; after [`Job::redirect`] both tokens may be
 ///   notified.
 /// - **Memory belongs to the job**, never to the code that waits for it: see [`Job`].
-/// - **Dropping the pool** drops queued jobs without running them; a panic of that goes no further. A running job finishes on its thread, which then
-///   exits. The drop does not wait for it, so a name lookup that takes a minute does not delay the end of the program.
+/// - **Dropping the pool** drops queued jobs without running them; a panic of that goes no further. A running job
+///   finishes on its thread, which then exits. The drop does not wait for it, so a name lookup that takes a minute does
+///   not delay the end of the program.
 /// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads. Signals
 ///   raised by the worker's own instructions are not blocked: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
 /// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its

@@ -15,6 +15,7 @@ use std::{num::NonZero, thread, time::Duration};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WorkClass {
     /// Copies memory and waits for nothing: a fraction of a millisecond.
     Cpu,
