@@ -8,6 +8,7 @@
 
 use std::{
     ffi::c_int,
+    ptr,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -133,25 +134,37 @@ impl Callers {
         }
     }
 
-    /// Whether one of these methods called the running hook.
+    /// Whether one of these methods called the running hook. An override of the hook is never among those seen.
     pub fn have_called(&self) -> bool {
-        Caller::of_hook().is_some_and(|caller| self.include(&caller))
+        let mut codes = [0; 2];
+        // SAFETY: it has space for two frames, the first of which is the hook's own. Line numbers are not asked for: the
+        // VM searches them.
+        let found = unsafe { rb_sys::rb_profile_frames(0, 2, codes.as_mut_ptr(), ptr::null_mut()) };
+        let known = (found == 2).then(|| self.known(codes[1] as usize));
+        known
+            .flatten()
+            .unwrap_or_else(|| Caller::of_hook().is_some_and(|caller| self.include(&caller)))
     }
 
     pub fn include(&self, caller: &Caller) -> bool {
-        for place in &self.seen {
-            match place.load(Ordering::Relaxed) {
-                0 => return self.learn(place, caller),
-                known if known & !1 == caller.code() => return known & 1 == 1,
-                _ => {}
-            }
-        }
-        self.name(caller)
+        let known = self.known(caller.code());
+        known.unwrap_or_else(|| self.learn(caller))
+    }
+
+    /// What was learned about this caller.
+    fn known(&self, code: usize) -> Option<bool> {
+        let mut seen = self.seen.iter().map(|place| place.load(Ordering::Relaxed));
+        seen.find(|entry| entry & !1 == code)
+            .map(|entry| entry & 1 == 1)
     }
 
     #[cold]
-    fn learn(&self, place: &AtomicUsize, caller: &Caller) -> bool {
+    fn learn(&self, caller: &Caller) -> bool {
         let named = self.name(caller);
+        let is_free = |place: &&AtomicUsize| place.load(Ordering::Relaxed) == 0;
+        let Some(place) = self.seen.iter().find(is_free) else {
+            return named;
+        };
         // SAFETY: the code that runs in a frame. From here on it is never collected.
         unsafe { rb_sys::rb_gc_register_mark_object(caller.frame.code) };
         let entry = caller.code() | usize::from(named);
