@@ -8,7 +8,6 @@
 require "json"
 require_relative "support"
 require_relative "harness/format"
-require_relative "harness/plot"
 require_relative "harness/results"
 require_relative "harness/headline"
 

@@ -28,6 +28,12 @@ module Bench
     sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
   end
 
+  def latencies(values)
+    sorted = values.sort
+    at = ->(share) { sorted[((sorted.size - 1) * share).round] }
+    { p50: at[0.5], p99: at[0.99], p999: at[0.999], max: sorted.last }
+  end
+
   # Rows of A B C A B C …: yields each target once a round; returns its samples by target. Where targets are [row, mode], each
   # mode of a row is the first of its row in turn, for what comes first may be dearer: A B C, B C A, C A B.
   def interleave(targets, rounds:)

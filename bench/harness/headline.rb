@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "cgi/escape"
+
 module Bench
   # The chart of README: a few rows of results as SVG files, for a light and a dark page, in two columns or in one for a phone.
   class Headline
@@ -87,7 +89,7 @@ module Bench
       top = @results.rows.size.fdiv(@columns).ceil * panel
       notes = foot.each_with_index.map { |line, index| label(0, top + 14 + (index * LINE), line, :faint, 12) }
       height = top + 14 + (foot.size * LINE)
-      %(<svg xmlns="http://www.w3.org/2000/svg" width="#{@width}" height="#{height}" viewBox="0 0 #{@width} #{height}" role="img" aria-label="#{Plot.h(summary)}" ) +
+      %(<svg xmlns="http://www.w3.org/2000/svg" width="#{@width}" height="#{height}" viewBox="0 0 #{@width} #{height}" role="img" aria-label="#{CGI.escapeHTML(summary)}" ) +
         %(font-family="-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif">\n) +
         "#{[rows, rule(top - 6), notes].flatten.join("\n")}\n</svg>\n"
     end
@@ -103,7 +105,7 @@ module Bench
     def panel(row, x, y)
       better = row[:better] == "less" ? "less is better" : "more is better"
       highest = @targets.filter_map { |target| cell(row, target)[:high] }.max
-      scale = Plot::Scale.new([highest], [x + NAMES, x + COLUMN - FIGURES])
+      scale = ->(value) { (x + NAMES + (value / highest.to_f * (COLUMN - FIGURES - NAMES))).round(1) }
       [label(x, y + 16, title(row), :ink, 15, weight: 600), label(x, y + 35, "#{row[:unit]}, #{better}", :soft, 12),
        @targets.each_with_index.map { |target, index| bar(target, cell(row, target), scale, x, y + HEAD + (index * STEP)) }]
     end
@@ -113,7 +115,7 @@ module Bench
       words = label(x, y + 11, name(target), ours ? :ink : :soft, 13, weight: ours ? 600 : 400)
       return [words, label(x + NAMES, y + 11, figure(cell), :faint, 12)] unless cell[:state] == "ok"
 
-      low, median, high = cell.values_at(:low, :median, :high).map { |value| scale.at(value) }
+      low, median, high = cell.values_at(:low, :median, :high).map { |value| scale.(value) }
       left = x + NAMES
       [words, %(<rect x="#{left}" y="#{y}" width="#{[median - left, 2].max.round(1)}" height="#{BAR}" rx="3" fill="#{@colours[ours ? :ours : :others]}"/>),
        (%(<path d="M#{low} #{y + (BAR / 2)}H#{high}" stroke="#{@colours[:ink]}" opacity=".55"/>) if high > low),
@@ -151,7 +153,7 @@ module Bench
     def rule(y) = %(<path d="M0 #{y}H#{@width}" stroke="#{@colours[:rule]}"/>)
 
     def label(x, y, words, colour, size, weight: 400)
-      %(<text x="#{x}" y="#{y}" font-size="#{size}" font-weight="#{weight}" fill="#{@colours[colour]}">#{Plot.h(words)}</text>)
+      %(<text x="#{x}" y="#{y}" font-size="#{size}" font-weight="#{weight}" fill="#{@colours[colour]}">#{CGI.escapeHTML(words)}</text>)
     end
   end
 end

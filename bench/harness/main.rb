@@ -6,7 +6,6 @@ require "tmpdir"
 require_relative "../support"
 require_relative "workload"
 require_relative "run"
-require_relative "statistics"
 require_relative "format"
 require_relative "target"
 require_relative "session"
@@ -16,7 +15,6 @@ require_relative "progress"
 require_relative "options"
 require_relative "results"
 require_relative "markdown"
-require_relative "page"
 
 module Bench
   # The command, from arguments to exit status.
@@ -106,11 +104,9 @@ module Bench
     def write(results)
       FileUtils.mkdir_p(@options.out)
       markdown = Markdown.new(results).text
-      { "bench.json" => results.json, "bench.md" => markdown, "bench.html" => Page.new(results).text }.each do |name, text|
-        File.write(File.join(@options.out, name), text)
-      end
+      { "bench.json" => results.json, "bench.md" => markdown }.each { |name, text| File.write(File.join(@options.out, name), text) }
       puts markdown
-      puts "", "Written: #{%w[json md html].map { |kind| File.join(@options.out, "bench.#{kind}") }.join('  ')}"
+      puts "", "Written: #{%w[json md].map { |kind| File.join(@options.out, "bench.#{kind}") }.join('  ')}"
     end
 
     # The exit status. If another library's scheduler fails or hangs, that is reported, and it is no error of this command.

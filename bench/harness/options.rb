@@ -15,7 +15,7 @@ module Bench
           bin/bench chart [BENCH.JSON [WORKLOAD…] [--cpu]]   README's chart, from docs/measured/headline.json or from new results
 
       Each run is a process of its own which warms up with a tenth of its operations; targets take turns (A B C A B C), and the
-      median of the rounds counts. Results: DIR/bench.json, bench.md, bench.html.
+      median of the rounds counts. Results: DIR/bench.json, bench.md.
       Exit status: 0; 1 if a run failed, unless it was of another library's scheduler; 2 for arguments it does not understand.
     TEXT
 
@@ -91,7 +91,7 @@ module Bench
     def output(parser)
       parser.on("--out DIR", "where results go (tmp/bench)") { |path| @out = File.expand_path(path) }
       parser.on("--note TEXT", "a sentence for the reader, printed with the results") { |text| @note = text }
-      parser.on("--render FILE", "make the Markdown table and the page again from a bench.json") { |path| (@action, @render = :render, path) }
+      parser.on("--render FILE", "make the Markdown tables again from a bench.json") { |path| (@action, @render = :render, path) }
       parser.on("--no-build", "measure what is built already") { @build = false }
       parser.on("--list", "name the workloads") { @action = :list }
       parser.on("-h", "--help", "this") { @action = :help }

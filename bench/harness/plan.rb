@@ -108,13 +108,11 @@ module Bench
       distribution(Session.new(command, limit: limit, environment: measurement.target.environment.to_h).result)
     end
 
-    # The baseline reports its latencies as they are; the Ruby side has made a curve of them.
+    # The baseline reports its latencies as they are; the Ruby side has summed them up.
     def distribution(result)
       return result unless result.is_a?(Hash) && (late = result.delete(:latencies))
 
-      sorted = late.sort
-      at = ->(share) { sorted[((sorted.size - 1) * share).round] }
-      result.merge(p50: at[0.5], p99: at[0.99], p999: at[0.999], max: sorted.last, curve: Statistics.curve(sorted))
+      result.merge(Bench.latencies(late))
     end
   end
 end

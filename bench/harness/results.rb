@@ -6,7 +6,7 @@ require "shellwords"
 require "time"
 
 module Bench
-  # What was measured, as plain data: the content of bench.json, which the table and the page are made from.
+  # What was measured, as plain data: the content of bench.json, which the tables and the chart are made from.
   #
   # :about says where and how it was measured, :targets on what, and :rows which workloads. A row has :points, and a point has
   # :cells by target name. A cell has :state (ok, hang, failed, left_out). If it is ok it has :samples as reported; :median, :low,
@@ -15,7 +15,7 @@ module Bench
   class Results
     class << self
       def of(plan, options, elapsed)
-        new({ about: Machine.about(options, elapsed), targets: targets(plan), absent: absent(plan),
+        new({ about: Machine.about(options, elapsed), targets: targets(plan),
               rows: plan.measurements.group_by(&:workload).map { |workload, measurements| row(workload, measurements) } })
       end
 
@@ -38,11 +38,8 @@ module Bench
         end
       end
 
-      # The other schedulers that bench/schedulers has a file for, and that were not asked for.
-      def absent(plan) = Target.known - plan.measurements.map { |measurement| measurement.target.name }
-
       def row(workload, measurements)
-        definition = %i[name title about unit better axis latencies].to_h { |name| [name, workload.public_send(name)] }
+        definition = %i[name title about unit better axis].to_h { |name| [name, workload.public_send(name)] }
         points = measurements.group_by(&:point).map do |point, group|
           { n: point, cells: group.to_h { |measurement| [measurement.target.name.to_sym, cell(measurement)] } }
         end
@@ -57,11 +54,21 @@ module Bench
         return { state: failure.state.to_s, words: failure.words } if failure
 
         figures(measurement.values).merge(used(samples), latencies(samples), calls(measurement.calls),
-                                          state: "ok", samples: samples.map { |sample| sample.reject { |name, _| name == :curve } })
+                                          state: "ok", samples: samples)
       end
 
       def figures(values)
-        { median: Bench.median(values), low: values.min, high: values.max, variation: Statistics.variation(values), values: values }
+        { median: Bench.median(values), low: values.min, high: values.max, variation: variation(values), values: values }
+      end
+
+      # The standard deviation in parts of the mean; nil of a single value.
+      def variation(values)
+        return if values.size < 2
+
+        mean = values.sum.fdiv(values.size)
+        return 0.0 if mean.zero?
+
+        Math.sqrt(values.sum { |value| (value - mean)**2 } / (values.size - 1)) / mean
       end
 
       def used(samples)
@@ -84,9 +91,7 @@ module Bench
         return {} unless samples.all? { |sample| sample[:p50] }
 
         names = %i[p50 p99 p999 max].select { |name| samples.all? { |sample| sample[name] } }
-        curves = samples.filter_map { |sample| sample[:curve] }
         names.to_h { |name| [name, Bench.median(samples.map { |sample| sample[name] })] }
-          .merge(curves.empty? ? {} : { curve: Statistics.middle_curve(curves) })
       end
 
       def calls(counted) = counted ? { calls: counted[:calls], counted: counted } : {}
@@ -105,15 +110,7 @@ module Bench
 
     def rows = @data[:rows]
 
-    # Names of schedulers that were not asked for.
-    def absent = @data.fetch(:absent, [])
-
     def json = "#{JSON.pretty_generate(@data)}\n"
-
-    # The targets that a plot of these points has a place for: the baseline and Ruby alone only where they have a result.
-    def drawn(points)
-      targets.select { |target| !%w[baseline plain].include?(target[:kind]) || points.any? { |point| cell(point, target)[:state] != "left_out" } }
-    end
 
     def cell(point, target) = point[:cells].fetch(target[:name].to_sym)
   end

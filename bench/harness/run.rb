@@ -87,9 +87,7 @@ module Bench
     def latencies(microseconds)
       check(microseconds.size, operations, "latencies")
       check(microseconds.min.positive?, true, "a message that came before it was sent")
-      sorted = microseconds.sort
-      at = ->(share) { sorted[((sorted.size - 1) * share).round] }
-      report(p50: at[0.5], p99: at[0.99], p999: at[0.999], max: sorted.last, curve: Statistics.curve(sorted))
+      report(**Bench.latencies(microseconds))
     end
 
     # For a workload to verify what it has done: bytes, counts.

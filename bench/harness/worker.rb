@@ -4,7 +4,6 @@
 # plain; SCHEDULER the file that makes one. Prints one line of JSON.
 require "socket"
 require_relative "../support"
-require_relative "statistics"
 require_relative "usage"
 require_relative "run"
 require_relative "workload"

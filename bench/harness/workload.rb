@@ -6,7 +6,7 @@ module Bench
   class Workload
     # What describes a workload besides its body; see {define}.
     Definition = Struct.new(:title, :about, :unit, :value, :better, :operations, :least, :points, :axis, :rounds, :pinned, :counted,
-                            :baseline, :plain, :latencies, :without, :seconds, keyword_init: true)
+                            :baseline, :plain, :without, :seconds, keyword_init: true)
 
     ALL = {}
     FILES = %w[sockets streams http parked idle fibers locks timers latency services].freeze
@@ -20,8 +20,8 @@ module Bench
       #   value: the compared figure of a sample (:rate, :seconds, or a name the body reports); better: :more or :less;
       #   operations: how many at scale 1; least: never fewer; points: sizes N it is run for; axis: what N is;
       #   rounds: how many, if fewer are enough; pinned: it runs on one core; counted: its system calls per operation are counted;
-      #   baseline: examples/baseline has it; plain: { |run| } the same without a scheduler; latencies: it reports a
-      #   distribution; without: kinds of targets that cannot run it, each with the smallest N that they cannot, and the reason;
+      #   baseline: examples/baseline has it; plain: { |run| } the same without a scheduler;
+      #   without: kinds of targets that cannot run it, each with the smallest N that they cannot, and the reason;
       #   seconds: how long it takes, whatever the number of operations
       # @yieldparam run [Run]
       def define(name, **definition, &body)

@@ -56,19 +56,19 @@ module Bench
 
   Workload.define(
     "wakeup", title: "Wake-up of one idle connection among N", unit: "us, p99", value: :p99, better: :less, operations: 2_000, least: 20,
-    seconds: 2.5, baseline: true, latencies: true, counted: false, points: [100, 10_000, 18_000], axis: "idle connections",
+    seconds: 2.5, baseline: true, counted: false, points: [100, 10_000, 18_000], axis: "idle connections",
     about: "from the write in another process, one about every ms, to the task that reads it; the scheduler sleeps in between"
   ) { |run| Pings.new(run, run.point).measure }
 
   Workload.define(
     "rest_wakeup", title: "Wake-up of one connection at rest among N", unit: "us, p99", value: :p99, better: :less, operations: 2_000, least: 20,
-    seconds: 2.5, latencies: true, counted: false, points: [100, 1_000, 10_000, 18_000], axis: "connections at rest", without: NEEDS_ON_READY,
+    seconds: 2.5, counted: false, points: [100, 1_000, 10_000, 18_000], axis: "connections at rest", without: NEEDS_ON_READY,
     about: "the same messages; a fresh fiber reads one (Scheduler#on_ready), and the connection goes to rest again"
   ) { |run| Pings.new(run, run.point).measure(at_rest: true) }
 
   Workload.define(
     "fairness", title: "A light task beside N always ready", unit: "us, p99", value: :p99, better: :less, operations: 1_000, least: 20,
-    seconds: 1.2, latencies: true, counted: false, points: [0, 10, 1_000], axis: "tasks that are always ready",
+    seconds: 1.2, counted: false, points: [0, 10, 1_000], axis: "tasks that are always ready",
     without: { "threads" => [1_000, "a message takes seconds there"] },
     about: "the same message to one task, beside N tasks that do nothing but sleep 0 in a loop"
   ) do |run|

@@ -4,25 +4,20 @@ require_relative "helper"
 require "json"
 require "open3"
 require "tmpdir"
-begin
-  require "rexml/document"
-rescue LoadError
-  nil # a bundled gem, which some distributions have in a package of its own
-end
 
 # Runs bin/bench with few operations: its output files, and the guard.
 class TestBench < ReactorTest
   MAIN = File.join(ROOT, "bench", "harness", "main.rb")
-  Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
+  Outcome = Struct.new(:out, :err, :status, :data, :markdown)
 
   # Runs the harness with its results in a temporary directory.
   def bench(*arguments)
     Dir.mktmpdir do |directory|
       command = [RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, *arguments]
       out, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s }, *command)
-      files = %w[bench.json bench.md bench.html].map { |name| File.join(directory, name) }
+      files = %w[bench.json bench.md].map { |name| File.join(directory, name) }
       texts = files.map { |file| File.exist?(file) ? File.read(file) : nil }
-      Outcome.new(out, err, status.exitstatus, texts[0] && JSON.parse(texts[0], symbolize_names: true), texts[1], texts[2])
+      Outcome.new(out, err, status.exitstatus, texts[0] && JSON.parse(texts[0], symbolize_names: true), texts[1])
     end
   end
 
@@ -45,17 +40,6 @@ class TestBench < ReactorTest
     end
     assert_match(/^\| Ping over a UNIX socket pair \| round trips\/s ↑ \| /, result.markdown)
     assert_includes result.out, result.markdown
-    check_page(result.page, plots: 4) # of each row, and two overviews
-  end
-
-  # The page refers to no other file, and its plots are well-formed XML.
-  def check_page(page, plots:)
-    refute_match(/\b(?:src|href)=|url\(|@import/, page)
-    drawings = page.scan(%r{<svg.*?</svg>}m)
-    assert_equal plots, drawings.size
-    refute_match(/NaN|Infinity|>[^<]*false</, page)
-    skip "the drawings are not parsed: the rexml gem cannot be loaded" unless defined?(REXML::Document)
-    drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
   end
 
   # `bin/bench chart` draws them.

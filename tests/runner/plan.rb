@@ -14,7 +14,7 @@ module Runner
     # Of these the tests of our own tools: they run on one Ruby only, as does the documentation's site.
     OF_TOOLS = %w[test_bench test_fuzz test_layers test_panic_points test_runner test_types test_wide].freeze
     # What they load besides Ruby's own library. That Ruby is the newest that has it, because a new Ruby may lack gems.
-    LIBRARIES_OF_TOOLS = %w[rbs rexml/document yard kramdown-parser-gfm].freeze
+    LIBRARIES_OF_TOOLS = %w[rbs yard kramdown-parser-gfm].freeze
     # Tables of many cells that wait: on the newest Ruby only, on the first backend and, with --all, on poll(2), which has no edges.
     TABLES = %w[test_callbacks test_endings test_exhaustion].freeze
     # Files that are fast enough with a collection at every allocation.
