@@ -12,8 +12,6 @@ module Bench
       GETRUSAGE = nil
     end
 
-    WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
-
     module_function
 
     # @return [Array] of what {since} subtracts
@@ -30,8 +28,7 @@ module Bench
 
     def clock(which) = Process.clock_gettime(which)
 
-    # CPU seconds of this process. Ruby has no clock of them on Windows.
-    def cpu = WINDOWS ? Process.times.then { |times| times.utime + times.stime } : clock(Process::CLOCK_PROCESS_CPUTIME_ID)
+    def cpu = clock(Process::CLOCK_PROCESS_CPUTIME_ID)
 
     # Voluntary context switches of all threads, those that have ended included; nil where the system does not tell.
     def switches
