@@ -5,7 +5,7 @@ ReactorTest.optional "openssl"
 require_relative "../simulation/bug"
 require_relative "../simulation/programs"
 
-# What the simulation finds, and what it does not: tests/simulation has the programs, and tests/simulation/main.rb counts the
+# What the simulation finds, and what it does not: tests/simulation has the programs, and bin/check simulation tries more
 # seeds.
 class TestSimulatedPrograms < ReactorTest
   BACKEND_OF_SIMULATION = %i[uring iocp].include?(BACKEND) ? nil : BACKEND
