@@ -8,14 +8,11 @@
 #
 # Without valgrind, or with too few descriptors, nothing is measured, and the exit status is 77.
 
-require "open3"
-require "tmpdir"
 require_relative "guard/curves"
 
 module Bench
   module Curves
     SCRIPT = File.expand_path("guard/curves.rb", __dir__)
-    MARK = "getpriority" # see guard/curves.rb
     MORE = 1.3 # times as many instructions
     DESCRIPTORS = 10_000
     UNAVAILABLE = 77
@@ -49,17 +46,8 @@ module Bench
         figures.values_at(*rows)
       end
 
-      # Callgrind writes a file of what it has counted since the last one before each mark. The first is from before the rows.
       def instructions(rows)
-        Dir.mktmpdir do |folder|
-          out = File.join(folder, "instructions")
-          text, status = Open3.capture2e("valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}",
-                                         RbConfig.ruby, "-Ilib", SCRIPT, *rows)
-          raise "under valgrind: #{text}" unless status.success?
-
-          counts = Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) }
-          (counts << 0).each_slice(3).map { |few, many, _after| [few, many].zip(ITEMS).map { |count, items| count / items } }
-        end
+        Rows.instructions(SCRIPT, rows).each_slice(3).map { |few, many, _after| [few, many].zip(ITEMS).map { |count, items| count / items } }
       end
 
       def grows?(row, few, many)

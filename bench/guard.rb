@@ -14,8 +14,6 @@
 
 require "etc"
 require "json"
-require "open3"
-require "tmpdir"
 require_relative "guard/operations"
 
 module Bench
@@ -24,7 +22,6 @@ module Bench
     CLOCK = File.expand_path("guard/clock.c", __dir__)
     FIGURES = File.expand_path("guard/figures.json", __dir__)
     BACKEND = "epoll"
-    MARK = "getpriority" # see operations.rb
     OFTEN = SIZES.last - SIZES.first
     MORE = 1.03  # times as many instructions
     CALLS = 0.03 # calls more
@@ -89,8 +86,8 @@ module Bench
 
     def measure
       counts = Dir.mktmpdir do |folder|
-        clock = compile_clock(folder)
-        [Thread.new { instructions(folder, clock) }, Thread.new { calls(folder, clock) }].map(&:value)
+        environment = { "REACTOR_BACKEND" => BACKEND, "LD_PRELOAD" => compile_clock(folder) }
+        [Thread.new { Rows.instructions(SCRIPT, @rows, environment) }, Thread.new { calls(folder, environment) }].map(&:value)
       end
       @rows.zip(*counts.map { |marked| per_operation(marked) }).to_h do |row, instructions, calls|
         [row, { "instructions" => instructions.round, "calls" => calls.round(2) }]
@@ -107,23 +104,10 @@ module Bench
       marked.each_slice(3).map { |few, many, _after| (many - few).fdiv(OFTEN) }
     end
 
-    # Callgrind writes a file of what it has counted since the last one before each mark. The first is from before the rows.
-    def instructions(folder, clock)
-      out = File.join(folder, "instructions")
-      run_rows(clock, "valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}")
-      Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) } << 0
-    end
-
-    def calls(folder, clock, *options)
+    def calls(folder, environment)
       out = File.join(folder, "calls")
-      run_rows(clock, "strace", "-qq", *options, "-o", out) # of the main thread only: the VM has one more that goes by the clock
-      File.readlines(out).slice_when { |line, _| line.start_with?("#{MARK}(") }.drop(1).map(&:size)
-    end
-
-    def run_rows(clock, *wrapper)
-      environment = { "REACTOR_BACKEND" => BACKEND, "LD_PRELOAD" => clock }
-      _, text, status = Open3.capture3(environment, *wrapper, RbConfig.ruby, "-Ilib", SCRIPT, *@rows)
-      raise "under #{wrapper.first}: #{text}" unless status.success?
+      Rows.under(environment, SCRIPT, @rows, "strace", "-qq", "-o", out) # of the main thread only: the VM has one more that goes by the clock
+      File.readlines(out).slice_when { |line, _| line.start_with?("#{Rows::MARK}(") }.drop(1).map(&:size)
     end
 
     def cheap?(now, before)

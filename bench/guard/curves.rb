@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 # The rows of bench/curves.rb, each done for few and then for many items: ruby bench/guard/curves.rb ROW….
-# No collection takes part, because what it costs depends on the rest of the heap.
 
 require "socket"
 require "timeout"
+require_relative "rows"
 
 # Items of each row, first and then.
 ITEMS = [300, 2_400].freeze
@@ -95,24 +95,8 @@ def readers(count)
   Fiber.schedule { sleep 0; yield from, to }
 end
 
-# The measuring program sees this system call, so it knows where a row's count begins and ends.
-def mark = Process.getpriority(Process::PRIO_PROCESS, 0)
-
 if $PROGRAM_NAME == __FILE__
-  require "reactor"
   Process.setrlimit(:NOFILE, Process.getrlimit(:NOFILE).last)
   Thread.current.report_on_exception = false
-  ARGV.each do |row|
-    GC.start
-    GC.disable
-    Fiber.set_scheduler(Reactor::Scheduler.new)
-    ITEMS.each do |count|
-      mark
-      CURVES.fetch(row).call(count)
-      Fiber.scheduler.run
-    end
-    mark
-    Fiber.set_scheduler(nil)
-    GC.enable
-  end
+  Bench::Rows.run(CURVES, ITEMS, ARGV)
 end

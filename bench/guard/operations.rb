@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 # The rows of bin/bench guard, each done first a few and then many times: ruby bench/guard/operations.rb ROW….
-# No thread and no collection takes part, so that the instructions of two runs are the same.
+# No thread takes part, so that the instructions of two runs are the same.
 
 require "socket"
 require "timeout"
+require_relative "rows"
 
 # How often each operation is done, first and then.
 SIZES = [100, 1_100].freeze
@@ -55,22 +56,4 @@ def ping(one, other, count)
   Fiber.schedule { count.times { other.readpartial(10); other.write("x") } }
 end
 
-# The measuring programs see this system call, so they know where a row's count begins and ends.
-def mark = Process.getpriority(Process::PRIO_PROCESS, 0)
-
-if $PROGRAM_NAME == __FILE__
-  require "reactor"
-  ARGV.each do |row|
-    GC.start
-    GC.disable
-    Fiber.set_scheduler(Reactor::Scheduler.new)
-    SIZES.each do |size|
-      mark
-      OPERATIONS.fetch(row).call(size)
-      Fiber.scheduler.run
-    end
-    mark
-    Fiber.set_scheduler(nil)
-    GC.enable
-  end
-end
+Bench::Rows.run(OPERATIONS, SIZES, ARGV) if $PROGRAM_NAME == __FILE__
