@@ -11,6 +11,25 @@ CONNECTIONS = 64
 REQUESTS = { "keep-alive" => 30_000, "close" => 6_000 }.freeze
 ROUNDS = 2
 
+# The server in a process of its own. Yields its port; returns what it says at its end.
+def with_server(mode)
+  server = IO.popen([*Bench::RUBY, "examples/http_server.rb", mode, "0"])
+  yield Integer(server.gets[/\d+$/])
+  Process.kill(:TERM, server.pid)
+  JSON.parse(server.read.lines.last, symbolize_names: true)
+ensure
+  Process.kill(:KILL, server.pid)
+  server.close
+end
+
+# @return [Hash] the account of the load
+def load_on(port, requests, kind)
+  output, status = Open3.capture2("target/release/http_load", "127.0.0.1:#{port}", CONNECTIONS.to_s, requests.to_s, kind)
+  raise "the load failed: #{status}" unless status.success?
+
+  JSON.parse(output, symbolize_names: true)
+end
+
 modes = ["blocking", "threads", *Reactor.backends.select { |_, usable| usable == true }.keys.map(&:to_s)]
 names = { "blocking" => "plain blocking server", "threads" => "a thread per connection" }
 names.default_proc = ->(_, mode) { "reactor, #{mode}" }
@@ -22,9 +41,7 @@ targets = modes.product(REQUESTS.keys)
 samples = Bench.interleave(targets, rounds: ROUNDS) do |mode, kind|
   requests = REQUESTS.fetch(kind)
   done = nil
-  used = Bench.with_server(mode) do |port|
-    done = Bench.load(port, connections: CONNECTIONS, requests: requests, mode: kind)
-  end
+  used = with_server(mode) { |port| done = load_on(port, requests, kind) }
   raise "#{done[:errors]} requests failed (#{mode}, #{kind})" unless done[:errors].zero?
 
   puts format("  %-30<name>s %-10<kind>s %7<rate>d req/s", name: names[mode], kind: kind, rate: requests / done[:seconds])

@@ -8,9 +8,6 @@ require "socket"
 # What the measurements share. Each sample is a process of its own, rounds are interleaved, medians are reported.
 module Bench
   RUBY = [RbConfig.ruby, "-w", "-Ilib"].freeze
-  # Seconds for one row, its server's start and end included. The slowest row that was seen took 21 s, beside other work.
-  ROW_LIMIT = 300
-  LOAD = File.expand_path("../target/release/http_load", __dir__)
 
   module_function
 
@@ -73,62 +70,11 @@ module Bench
       "#{`uname -sr`.strip}, backend #{Reactor.backend}"
   end
 
-  # Descriptors this process may hold, up to `wanted`. Windows has no such limit.
+  # Lets this process have so many descriptors, if it may. Windows has no such limit.
   def descriptors(wanted)
-    return wanted unless Process.respond_to?(:getrlimit)
+    return unless Process.respond_to?(:getrlimit)
 
     soft, hard = Process.getrlimit(:NOFILE)
-    if soft < wanted
-      Process.setrlimit(:NOFILE, [wanted, hard].min, hard)
-      soft = [wanted, hard].min
-    end
-    soft
-  end
-
-  # A server of examples/http_server.rb in its own process. Yields its port; returns what it printed when stopped.
-  # `wrapper` is put before the command (strace). After `limit` seconds the server is killed, which ends the load as well.
-  # @raise [RuntimeError] if the server was killed or left no account
-  def with_server(mode, body_bytes: 0, wrapper: [], limit: ROW_LIMIT)
-    command = [*wrapper, *RUBY, "examples/http_server.rb", mode, "0", body_bytes.to_s]
-    reader, writer = IO.pipe
-    pid = group = Process.spawn(*command, out: writer, pgroup: true)
-    writer.close
-    step = "start"
-    overdue = nil
-    watchdog = Thread.new do
-      sleep limit
-      overdue = step
-      Process.kill("KILL", -group)
-    rescue Errno::ESRCH
-      nil # it has just ended
-    end
-    port = reader.gets.to_s[/\d+$/] or raise "the server printed no port"
-    step = "load"
-    yield port.to_i
-    step = "end"
-    Process.kill("TERM", -pid)
-    answer = reader.read
-    Process.wait(pid)
-    pid = nil
-    JSON.parse(answer.lines.last || raise("the server printed no account"), symbolize_names: true)
-  rescue StandardError => error
-    raise error unless overdue
-
-    raise "the server #{mode} was killed after #{limit} s, at its #{overdue} (#{error.message})"
-  ensure
-    watchdog&.kill&.join
-    if pid
-      Process.kill("KILL", -pid)
-      Process.wait(pid)
-    end
-    reader&.close
-  end
-
-  # Drives load at a server; returns the generator's account.
-  def load(port, connections:, requests:, mode:)
-    output, status = Open3.capture2(LOAD, "127.0.0.1:#{port}", connections.to_s, requests.to_s, mode)
-    raise "load generator failed: #{status}" unless status.success?
-
-    JSON.parse(output, symbolize_names: true)
+    Process.setrlimit(:NOFILE, [wanted, hard].min, hard) if soft < wanted
   end
 end
