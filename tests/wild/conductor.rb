@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "disk"
 require_relative "world"
+require_relative "../ruby/time_limit"
 
 module Wild
   # Runs calls, one by one, each in a fiber of one scheduler, and ends what they leave behind. It is itself a fiber of it.
@@ -93,8 +93,8 @@ module Wild
       while @scheduler.live > 1
         end_fibers(own)
         sleep(limit ? 0.0005 : 0)
-        limit = now + LIMIT if limit.nil? || (now > limit && Disk.busy?("self"))
-        raise Failure, "fibers that do not end: #{@scheduler.dump} after #{text}" if now > limit
+        limit ||= TimeLimit.new(LIMIT)
+        raise Failure, "fibers that do not end: #{@scheduler.dump} after #{text}" if limit.over?
       end
     end
 

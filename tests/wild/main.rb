@@ -2,10 +2,10 @@
 
 require "rbconfig"
 require "tmpdir"
-require_relative "disk"
 require_relative "generator"
 require_relative "../ruby/platform"
 require_relative "../ruby/seeds"
+require_relative "../ruby/time_limit"
 
 # bin/check wild: see there. Each backend runs the same calls in processes of its own.
 module Wild
@@ -52,16 +52,16 @@ module Wild
 
     # Whether it came to its end.
     def watch(pid)
-      at, since = place, now
+      at = limit = nil
       loop do
         _, status = Process.wait2(pid, Process::WNOHANG)
         if status
           @why = status.signaled? ? "crashed (signal #{status.termsig})" : "ended with #{status.exitstatus}"
           return status.success?
         end
+        at, limit = place, TimeLimit.new(HANG, pid, extension: 3) if place != at
         sleep PAUSE
-        at, since = place, now if place != at || (now - since > HANG && Disk.busy?(pid))
-        next if now - since < HANG
+        next unless limit.over?
 
         @why = "hung"
         Process.kill(:KILL, Platform::WINDOWS ? pid : -pid)
@@ -91,8 +91,6 @@ module Wild
       warn "#{@backend}: #{why}: call #{at}"
       [at, why]
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 
   PER_PROCESS = 10_000
