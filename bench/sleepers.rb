@@ -13,60 +13,45 @@ BURSTS = [300, 1000].freeze
 READY = [50, 200, 1000].freeze
 SLEEPS = 100
 
-# Fibers or threads: what starts a task, what lets others run, what waits for all tasks.
-Tasks = Struct.new(:start, :pass, :finish)
-
-def tasks(target)
-  if target == "threads"
-    threads = []
-    return Tasks.new(->(&task) { threads << Thread.new(&task) }, Thread.method(:pass), -> { threads.each(&:join) })
-  end
-
-  require "reactor"
-  scheduler = Reactor::Scheduler.new(backend: target.to_sym)
-  Fiber.set_scheduler(scheduler)
-  Tasks.new(Fiber.method(:schedule), scheduler.method(:yield), scheduler.method(:run))
-end
-
 # How many readers of a burst see the end.
 def burst(tasks, size)
   seen = 0
   size.times do
     reader, writer = UNIXSocket.pair
-    tasks.start.call do
+    tasks.start do
       seen += 1 unless reader.read(1)
     rescue IOError
       nil # its end was closed first
     end
-    tasks.start.call do
+    tasks.start do
       sleep 0.001
       writer.close
       sleep 0.001
       reader.close
     end
   end
-  tasks.finish.call
+  tasks.finish
   seen
 end
 
 # The median in milliseconds.
 def lateness(tasks, ready)
   late = []
-  ready.times { tasks.start.call { tasks.pass.call until late.size == SLEEPS } }
-  tasks.start.call do
+  ready.times { tasks.start { tasks.pass until late.size == SLEEPS } }
+  tasks.start do
     SLEEPS.times do
       before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       sleep 0.002
       late << (Process.clock_gettime(Process::CLOCK_MONOTONIC) - before - 0.002) * 1000
     end
   end
-  tasks.finish.call
+  tasks.finish
   Bench.median(late)
 end
 
 if ARGV.first == "--measure"
   _, target, measure, size = ARGV
-  puts send(measure, tasks(target), size.to_i)
+  puts send(measure, Bench::Tasks.new(target), size.to_i)
   exit
 end
 

@@ -20,45 +20,20 @@ def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
 def cpu = Process.times.then { |times| times.utime + times.stime + times.cutime + times.cstime }
 
-# Tasks in fibers of a scheduler, or in threads.
-class Mode
-  def initialize(name)
-    return if name == "threads"
-
-    require "reactor"
-    Fiber.set_scheduler(@scheduler = Reactor::Scheduler.new(backend: name))
-  end
-
-  def start(&) = @scheduler ? Fiber.schedule(&) : Thread.new(&)
-
-  # Runs count tasks and waits for all.
-  def together(count)
-    left = Thread::Queue.new
-    count.times { |index| start { yield(index); left << index } }
-    count.times { left.pop }
-  end
-
-  # Runs the block in a task of its own to the end of everything.
-  def run(&block)
-    task = start(&block)
-    @scheduler ? @scheduler.run : task.join
-  end
-end
-
 # Each row: the unit of what is done, and the work, which returns how much that was.
 WORK = {
   "nothing" => ["", ->(_) { sleep(1).then { 0 } }],
   # Into the same memory each time, like a program that is given a buffer to keep. How a new one lies to the page alone makes 12
   # or 18 GB/s of it.
-  "cold reads of 1 MiB" => ["MiB/s", lambda do |mode|
-    mode.together(TASKS) do |task|
+  "cold reads of 1 MiB" => ["MiB/s", lambda do |tasks|
+    tasks.together(TASKS) do |task|
       buffer = String.new(capacity: MEGABYTE)
       File.open(LARGE) { |file| task.step(PIECES - 1, TASKS) { |piece| file.pread(MEGABYTE, piece * MEGABYTE, buffer) } }
     end
     PIECES
   end],
-  "writes of 4 KiB and fsync" => ["per s", lambda do |mode|
-    mode.together(TASKS) do |task|
+  "writes of 4 KiB and fsync" => ["per s", lambda do |tasks|
+    tasks.together(TASKS) do |task|
       File.open(File.join(DIRECTORY, "written#{task}"), "wb") do |file|
         file.sync = true
         50.times { file.write("x" * 4096) && file.fsync }
@@ -66,19 +41,19 @@ WORK = {
     end
     TASKS * 50
   end],
-  "Deflate of 8 MiB, 8 at a time" => ["MiB/s", lambda do |mode|
+  "Deflate of 8 MiB, 8 at a time" => ["MiB/s", lambda do |tasks|
     data = "reactor " * MEGABYTE
-    mode.together(8) { Zlib::Deflate.deflate(data) }
+    tasks.together(8) { Zlib::Deflate.deflate(data) }
     64
   end],
-  "TCPSocket.new of localhost" => ["per s", lambda do |mode|
+  "TCPSocket.new of localhost" => ["per s", lambda do |tasks|
     server = TCPServer.new("localhost", 0)
-    mode.together(20) { 10.times { TCPSocket.new("localhost", server.local_address.ip_port).close } }
+    tasks.together(20) { 10.times { TCPSocket.new("localhost", server.local_address.ip_port).close } }
     server.close
     200
   end],
-  "children, 20 at a time" => ["per s", lambda do |mode|
-    mode.together(20) { 10.times { system("true") || raise("no child") } }
+  "children, 20 at a time" => ["per s", lambda do |tasks|
+    tasks.together(20) { 10.times { system("true") || raise("no child") } }
     200
   end]
 }.freeze
@@ -88,10 +63,10 @@ WORK = {
 LEAST = 1
 
 def measure(row, name)
-  mode, work = Mode.new(name), WORK.fetch(row).last
+  tasks, work = Bench::Tasks.new(name), WORK.fetch(row).last
   busy, late, result = true, [], {}
-  mode.run do
-    mode.start do
+  tasks.start do
+    tasks.start do
       while busy
         due = now + 0.001
         sleep(0.001)
@@ -101,11 +76,12 @@ def measure(row, name)
     sleep(0.02)
     late.clear
     began, used = now, cpu
-    done = work.call(mode)
-    done += work.call(mode) until row.start_with?("cold") || now - began >= LEAST
+    done = work.call(tasks)
+    done += work.call(tasks) until row.start_with?("cold") || now - began >= LEAST
     result = { rate: done / (now - began), cpu: (cpu - used) * 1000 }
     busy = false
   end
+  tasks.finish
   puts JSON.generate(result.merge(Bench.latencies(late)))
 end
 

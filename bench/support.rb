@@ -7,6 +7,32 @@ require "socket"
 
 # What the measurements share. Each sample is a process of its own, rounds are interleaved, medians are reported.
 module Bench
+  # Fibers of a scheduler on a backend, or threads.
+  class Tasks
+    # @param target [String] a backend, or "threads"
+    def initialize(target)
+      return @threads = [] if target == "threads"
+
+      require "reactor"
+      Fiber.set_scheduler(@scheduler = Reactor::Scheduler.new(backend: target))
+    end
+
+    def start(&) = @threads ? @threads << Thread.new(&) : Fiber.schedule(&)
+
+    # Lets others run.
+    def pass = @threads ? Thread.pass : @scheduler.yield
+
+    # Waits for all of them.
+    def finish = @threads ? @threads.each(&:join) : @scheduler.run
+
+    # Runs count tasks, and waits for these.
+    def together(count)
+      left = Thread::Queue.new
+      count.times { |index| start { yield(index); left << index } }
+      count.times { left.pop }
+    end
+  end
+
   RUBY = [RbConfig.ruby, "-w", "-Ilib"].freeze
 
   module_function
