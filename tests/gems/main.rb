@@ -18,6 +18,7 @@ abort "docs/gems.md shows Ruby #{shown["ruby"]}, and this is #{RUBY_VERSION}: ch
 
 wrong = []
 results = {}
+servers = {}
 Gems::Trial.run do |trial|
   (names.empty? ? Gems::ROWS : names.map { |name| Gems.find(name) }).each do |row|
     if (reason = trial.absence(row))
@@ -31,18 +32,19 @@ Gems::Trial.run do |trial|
       [%i[set offload].include?(mode) ? :with : mode, outcome]
     end
     wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
-    figures = outcomes.transform_values { |outcome| { overlap: outcome.overlap, error: outcome.error }.compact }
+    plain = outcomes[:plain]
     results[row.name] = {
-      verdict: row.verdict, version: outcomes[:plain].version, server: trial.server_program(row), server_version: trial.server_version(row)
-    }.compact.merge(figures)
+      verdict: row.verdict, version: plain.version, plain: { overlap: plain.overlap, error: plain.error }.compact
+    }
+    version = trial.server_version(row) and servers[trial.server_program(row)] = version
   rescue Gems::Trial::Failed, RealServer::Failed => error
     wrong << error.message
   end
 end
 
 if wrong.empty? && names.empty?
-  Gems::Page.record({ ruby: RUBY_VERSION, backend: Reactor.backend, rows: results })
+  Gems::Page.record({ ruby: RUBY_VERSION, backend: Reactor.backend, servers: servers, rows: results })
 elsif wrong.empty? && options.any?
-  Gems::Page.record(shown.merge("rows" => shown["rows"].merge(results).slice(*Gems::ROWS.map(&:name))))
+  Gems::Page.record(shown.merge("servers" => shown["servers"].merge(servers), "rows" => shown["rows"].merge(results).slice(*Gems::ROWS.map(&:name))))
 end
 abort wrong.join("\n") unless wrong.empty?

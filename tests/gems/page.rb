@@ -70,7 +70,7 @@ module Gems
     end
 
     def servers
-      servers = rows.filter_map { |_, result| "#{result["server"]} #{result["server_version"]}" if result["server_version"] }.uniq
+      servers = @results["servers"].map { |server, version| "#{server} #{version}" }
       "Ruby #{@results["ruby"]} on `#{@results["backend"]}`, with #{servers.join(", ")}.\n".gsub(/(.{1,140})[ \n]/, "\\1\n")
     end
   end
