@@ -20,7 +20,7 @@ class Workloads
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  KNOWN = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :rack, *(:restart if Process.respond_to?(:fork)), :collect].freeze
+  KNOWN = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :rack, :collect].freeze
   ALL = (ENV["ONLY"] ? KNOWN & ENV["ONLY"].split(",").map(&:to_sym) : KNOWN).freeze
 
   # @param account [Account]
@@ -145,28 +145,6 @@ class Workloads
     check(answered.all?, "requests without their answer: #{answered}")
   end
 
-  SERVICE = <<~RUBY
-    $stdout.sync = true
-    app = ->(env) { [200, { "content-length" => env["rack.input"].read.bytesize.to_s }, ["x" * env["CONTENT_LENGTH"].to_i]] }
-    Reactor::Rack.new(app).run(host: "127.0.0.1", port: 0, workers: 1) { |service| puts service.url[/\\d+\\z/] }
-  RUBY
-
-  # A service in processes of its own, whose worker is replaced under clients with kept connections. Each request has its answer, unless
-  # it came more than a second after the one before, or after the connection (docs/servers.md): then a new connection serves.
-  def restart
-    service = IO.popen([RbConfig.ruby, "-I", File.expand_path("../../lib", __dir__), "-r", "reactor/rack", "-e", SERVICE])
-    port = Integer(service.gets)
-    done = Queue.new
-    clients = 1 + @random.rand(5)
-    clients.times { Fiber.schedule { done << visit(port, 1 + @random.rand(40)) } }
-    (1 + @random.rand(3)).times { sleep @random.rand(0.5); Process.kill(%i[HUP USR1].sample(random: @random), service.pid) }
-    lost = Array.new(clients) { done.pop }.compact
-    Process.kill(:TERM, service.pid)
-    said = service.read
-    service.close
-    check(lost.empty? && said.empty? && $?.success?, "a service lost #{lost}, said #{said.inspect}, and ended with #{$?.inspect}")
-  end
-
   # On Windows Ruby itself ends when a fiber compacts (docs/backends.md).
   COMPACTS = GC.respond_to?(:compact) && !Platform::WINDOWS
 
@@ -189,39 +167,6 @@ class Workloads
     got = socket.read
     @account.bytes += body.bytesize * 3
     done << (got.scan("HTTP/1.1 200 OK").size == 3 && got.end_with?(body))
-  ensure
-    socket&.close
-  end
-
-  # @return [String, nil] what went wrong
-  def visit(port, requests)
-    socket = nil
-    requests.times do
-      size = 1 + @random.rand(20_000)
-      begin
-        kept, pause = socket, nil
-        began = Account.now
-        socket ||= TCPSocket.new("127.0.0.1", port)
-        socket.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: #{size}\r\n\r\n", "y" * size)
-        pause = Account.now - began
-        head = socket.gets("\r\n\r\n")
-      rescue Errno::EPIPE, Errno::ECONNRESET
-        pause ||= Account.now - began
-        head = nil
-      end
-      if head.nil? && (kept || pause > 0.5)
-        socket = socket.close
-        redo
-      end
-      return "#{size} bytes after #{head.inspect}, sent in #{pause} s" unless head&.start_with?("HTTP/1.1 200") && socket.read(size) == "x" * size
-
-      socket = socket.close if head.match?(/^connection: close/i)
-      @account.bytes += size
-      sleep @random.rand(0.02)
-    end
-    nil
-  rescue SystemCallError => error
-    error.message
   ensure
     socket&.close
   end
