@@ -30,7 +30,6 @@ module Bench
       case @options.action
       when :help then puts @options.help
       when :list then list
-      when :render then write(Results.load(@options.render))
       else return run
       end
       0

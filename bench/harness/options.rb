@@ -19,7 +19,7 @@ module Bench
       Exit status: 0; 1 if a run failed, unless it was of another library's scheduler; 2 for arguments it does not understand.
     TEXT
 
-    attr_reader :action, :workloads, :targets, :against, :rounds, :scale, :most, :out, :limit, :calls, :ruby, :render, :flags, :load_path, :given, :note
+    attr_reader :action, :workloads, :targets, :against, :rounds, :scale, :most, :out, :limit, :calls, :ruby, :given, :note
 
     # @raise [OptionParser::ParseError, ArgumentError] with a message for the user
     def initialize(arguments)
@@ -91,7 +91,6 @@ module Bench
     def output(parser)
       parser.on("--out DIR", "where results go (tmp/bench)") { |path| @out = File.expand_path(path) }
       parser.on("--note TEXT", "a sentence for the reader, printed with the results") { |text| @note = text }
-      parser.on("--render FILE", "make the Markdown tables again from a bench.json") { |path| (@action, @render = :render, path) }
       parser.on("--no-build", "measure what is built already") { @build = false }
       parser.on("--list", "name the workloads") { @action = :list }
       parser.on("-h", "--help", "this") { @action = :help }
