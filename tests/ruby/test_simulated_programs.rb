@@ -12,7 +12,7 @@ class TestSimulatedPrograms < ReactorTest
   # Seeds of a corrected twin, and of a program.
   TWINS = 15
   PROGRAMS = 4
-  # Seeds that a planted bug may take; the rarest shows in 1 of 30.
+  # Seeds that a planted bug may take.
   MOST = 400
 
   def setup

@@ -3,7 +3,8 @@
 require "reactor/testing"
 require "timeout"
 
-# Small programs with a defect each, and their mended twins: what a simulation has to find. Each file of bugs/ has one.
+# Small programs with a defect each, and their mended twins: what a simulation has to find. Each file of bugs/ has one, which shows by what
+# a world decides: the order of messages, lost answers, the order of fibers, partitions.
 module Bugs
   # @return [Hash{String => Proc}] each is given the world, and whether it is mended
   ALL = {}
