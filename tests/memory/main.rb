@@ -54,19 +54,16 @@ module Memory
 
     # @return [Boolean] whether no error was found but the planted ones
     def run
-      started = now
       return false unless planted?
 
       output = Runner::Report.new($stdout)
-      steps = @backends.flat_map { |backend| steps(backend) }
-      open = steps.group_by(&:group)
       queue = Runner::Queue.new(PER_PROCESSOR * Etc.nprocessors)
-      queue.add(steps)
-      queue.run(@logs) { |step| output.part(step.group, open[step.group]) unless queue.unfinished?(step.group) }
+      queue.add(@backends.flat_map { |backend| steps(backend) })
+      queue.run(@logs) { |step| output.ended(step, queue) }
       problems = print_problems
-      output.summary(now - started)
+      passed = output.summary
       puts "AddressSanitizer: #{problems} problems in #{paths.size} reports"
-      problems.zero? && output.tally.failed.zero?
+      problems.zero? && passed
     end
 
     private
@@ -120,8 +117,6 @@ module Memory
       end
       all.size
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end
 

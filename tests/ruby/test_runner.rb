@@ -125,11 +125,11 @@ class TestRunner < ReactorTest
         code = "File.write(ENV.fetch(\"REACTOR_RESULTS\"), #{lines.join("\n").dump}); puts \"2 runs, \""
         queue = Runner::Queue.new(1)
         queue.add([Runner::Step.new(part, RbConfig.ruby, "-e", code, count: :ruby)])
-        queue.run(folder) { |step| report.part(part, [step]) }
+        queue.run(folder) { |step| report.ended(step, queue) }
       end
     end
     assert_equal({ "for a reason" => ["never"] }, report.never_ran)
-    report.summary(1)
+    report.summary
     assert_includes out.string, "skipped: for a reason (3, ran in B)"
     assert_equal "1 passed, 0 failed, 3 skipped", out.string.lines.last.chomp
   end

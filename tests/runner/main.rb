@@ -20,8 +20,6 @@ module Runner
       @plan = Plan.new(all: @all, names: arguments)
       @queue = Queue.new(Queue::PER_PROCESSOR * Etc.nprocessors)
       @report = Report.new($stdout)
-      @ended = Hash.new { |hash, group| hash[group] = [] }
-      @started = now
     end
 
     # @return [Boolean] whether nothing failed
@@ -33,24 +31,14 @@ module Runner
       @queue.add(@plan.rust)
       Dir.mktmpdir("reactor-tests") { |folder| @queue.run(folder) { |step| ended(step) } }
       report_tests_that_never_ran if @all
-      @report.summary(now - @started)
-      @report.tally.failed.zero?
+      @report.summary
     end
 
     private
 
     def ended(step)
-      if step.group
-        steps = @ended[step.group] << step
-        @report.part(step.group, steps) unless @queue.unfinished?(step.group)
-      else
-        @report.part(step.name, [step])
-      end
-      add_suites(@compiled[step]) if @compiled[step] && !step.failed?
-    end
-
-    def add_suites(ruby)
-      @queue.add(@plan.suites(ruby))
+      @report.ended(step, @queue)
+      @queue.add(@plan.suites(@compiled[step])) if @compiled[step] && !step.failed?
     end
 
     # In CI every dependency is installed, so a test that is skipped in every part is an error.
@@ -60,8 +48,6 @@ module Runner
         ENV["CI"] ? @report.problem(text) : puts(text)
       end
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end
 

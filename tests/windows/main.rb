@@ -29,20 +29,17 @@ module Windows
       @names = arguments
       @queue = Runner::Queue.new(SLOTS)
       @report = Runner::Report.new($stdout)
-      @groups = Hash.new { |hash, group| hash[group] = [] }
     end
 
     # @return [Boolean] whether nothing failed
     def run
-      started = now
       Dir.mktmpdir("reactor-windows") do |folder|
         @folder = folder
         @queue.add([build])
         @queue.add(crates) unless @part || @names.any?
         @queue.run(folder) { |step| ended(step) }
       end
-      @report.summary(now - started)
-      @report.tally.failed.zero?
+      @report.summary
     end
 
     private
@@ -66,8 +63,7 @@ module Windows
     end
 
     def ended(step)
-      group = @groups[step.group || step.name] << step
-      @report.part(step.group || step.name, group) unless step.group && @queue.unfinished?(step.group)
+      @report.ended(step, @queue)
       return if step.failed?
 
       if step == @build
@@ -96,8 +92,6 @@ module Windows
       found &= PART if @part
       @names.empty? ? found : found.select { |file| @names.any? { |name| file.include?(name) } }
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end
 
