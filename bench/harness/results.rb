@@ -10,7 +10,7 @@ module Bench
   #
   # :about says where and how it was measured, :targets on what, and :rows which workloads. A row has :points, and a point has
   # :cells by target name. A cell has :state (ok, hang, failed, left_out). If it is ok it has :samples as reported; :median, :low,
-  # :high and :variation of the workload's figure; medians of what an operation used: :cpu_us, :switches, :objects, :calls; and
+  # :high and :variation of the workload's figure; medians of what an operation used: :cpu_us, :switches, :calls; and
   # :gc, the part of the time that went into collections.
   class Results
     class << self
@@ -58,7 +58,7 @@ module Bench
       end
 
       def figures(values)
-        { median: Bench.median(values), low: values.min, high: values.max, variation: variation(values), values: values }
+        { median: Bench.median(values), low: values.min, high: values.max, variation: variation(values) }
       end
 
       # The standard deviation in parts of the mean; nil of a single value.
@@ -72,19 +72,12 @@ module Bench
       end
 
       def used(samples)
-        { cpu_us: per_operation(samples, :cpu, 1e6), switches: per_operation(samples, :switches), objects: per_operation(samples, :objects),
-          gc: share(samples, :gc) }
+        { cpu_us: per(samples, :cpu, :operations)&.*(1e6), switches: per(samples, :switches, :operations), gc: per(samples, :gc, :seconds) }
       end
 
-      def per_operation(samples, name, factor = 1)
-        values = samples.filter_map { |sample| sample[name] && (sample[name] * factor / sample[:operations]) }
-        values.empty? ? nil : Bench.median(values)
-      end
-
-      # In parts of the whole time.
-      def share(samples, name)
-        values = samples.filter_map { |sample| sample[name] && (sample[name] / sample[:seconds]) }
-        values.empty? ? nil : Bench.median(values)
+      def per(samples, name, whole)
+        values = samples.filter_map { |sample| sample[name]&.fdiv(sample[whole]) }
+        Bench.median(values) unless values.empty?
       end
 
       def latencies(samples)

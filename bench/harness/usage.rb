@@ -16,13 +16,12 @@ module Bench
 
     # @return [Array] of what {since} subtracts
     def now
-      [clock(Process::CLOCK_MONOTONIC), cpu, switches,
-       GC.stat(:total_allocated_objects), GC.total_time / 1e9, GC.count]
+      [clock(Process::CLOCK_MONOTONIC), cpu, switches, GC.total_time / 1e9]
     end
 
-    # @return [Hash] seconds, CPU seconds, voluntary switches, objects allocated, seconds in GC, collections
+    # @return [Hash] seconds, CPU seconds, voluntary switches, seconds in GC
     def since(before)
-      names = %i[seconds cpu switches objects gc collections]
+      names = %i[seconds cpu switches gc]
       names.zip(now.zip(before).map { |after, earlier| after && (after - earlier) }).to_h
     end
 

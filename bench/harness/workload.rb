@@ -46,8 +46,6 @@ module Bench
 
     Definition.members.each { |member| define_method(member) { @definition[member] } }
 
-    def less_is_better? = better == :less
-
     # How many operations one run makes: those of the definition, scaled.
     def operations_at(scale) = [(operations * scale).round, least].max
   end
