@@ -40,10 +40,10 @@ module Bench
     def run(progress)
       groups.each do |workload, measurements|
         measurements.each { |measurement| skip_after_hang(measurement) }
-        rounds(workload).times do |round|
-          measurements.each { |measurement| progress.step(measurement, round) { sample(measurement) } if runs?(measurement) }
+        rounds(workload).times do
+          measurements.each { |measurement| sample(measurement, progress) if runs?(measurement) }
         end
-        measurements.each { |measurement| progress.step(measurement, nil) { count(measurement) } if counts?(measurement) }
+        measurements.each { |measurement| count(measurement) if counts?(measurement) }
         progress.workload(measurements)
       end
     end
@@ -78,7 +78,8 @@ module Bench
 
     def operations(workload) = workload.operations_at(@options.scale)
 
-    def sample(measurement)
+    def sample(measurement, progress)
+      progress.ran
       take(measurement, session([], measurement, operations(measurement.workload))) { |result| measurement.samples << result }
     end
 
