@@ -33,9 +33,7 @@ Gems::Trial.run do |trial|
     end
     wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
     plain = outcomes[:plain]
-    results[row.name] = {
-      verdict: row.verdict, version: plain.version, plain: { overlap: plain.overlap, error: plain.error }.compact
-    }
+    results[row.name] = { version: plain.version, overlap: plain.overlap, error: plain.error }.compact
     version = trial.server_version(row) and servers[trial.server_program(row)] = version
   rescue Gems::Trial::Failed, RealServer::Failed => error
     wrong << error.message

@@ -45,7 +45,7 @@ module Gems
 
     def table
       lines = (of(:setting) + of(:blocks)).map do |row, result|
-        "| #{["#{row.gem} #{result["version"]}", row.what, at_once(result["plain"]), remedy(row)].join(" | ")} |\n"
+        "| #{["#{row.gem} #{result["version"]}", row.what, at_once(result), remedy(row)].join(" | ")} |\n"
       end
       <<~MARKDOWN.sub("ROWS\n") { lines.join }
         With what the last column says, these overlap, too:
@@ -56,11 +56,11 @@ module Gems
       MARKDOWN
     end
 
-    def at_once(outcome)
-      case outcome["error"]
-      when nil then outcome["overlap"]
+    def at_once(result)
+      case result["error"]
+      when nil then result["overlap"]
       when "hangs" then "hangs"
-      else "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`"
+      else "fails: `#{result["error"][/\A\w+(::\w+)*/]}`"
       end
     end
 
