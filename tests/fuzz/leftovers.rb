@@ -12,12 +12,12 @@ module Fuzz
 
     # @param ios [Integer] IO objects that the program had not closed
     # @return [Hash] it can be written as JSON
-    def found(ios)
-      limit = Fuzz.now + LIMIT
-      sleep 0.001 until threads.empty? || Fuzz.now > limit
+    def found(ios = 0)
+      limit = now + LIMIT
+      sleep 0.001 until threads.empty? || now > limit
       children = Process.waitall.size # after the threads, because those of Process.detach wait for children as well
       # A collection may miss an object whose address is still on a stack.
-      (GC.start; sleep 0.001) until surplus.empty? || Fuzz.now > limit
+      (GC.start; sleep 0.001) until surplus.empty? || now > limit
       { "ios" => ios, "descriptors" => surplus, "threads" => threads.size, "children" => children }
     end
 
@@ -29,7 +29,11 @@ module Fuzz
     # @return [Array<String>] their kinds
     def surplus = (descriptors - @descriptors).map { |_, target| target[/\A[^:\[]*/] }.sort
 
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
     def descriptors
+      return [] unless File.directory?("/proc/self/fd")
+
       Dir.children("/proc/self/fd").filter_map { |number| [number, File.readlink("/proc/self/fd/#{number}")] rescue nil }
     end
   end

@@ -2,6 +2,7 @@
 
 require "reactor"
 require_relative "memory"
+require_relative "../fuzz/leftovers"
 require_relative "workloads"
 
 # Counts of one thread's work and the state that it left. Each thread has its own, so nothing is shared.
@@ -50,12 +51,12 @@ class Soak
     puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
     puts "this Ruby has no OpenSSL, so no TLS" unless Workloads::CONTEXT
     Bench.descriptors(8192)
-    before = [descriptors, Thread.list]
+    leftovers = Fuzz::Leftovers.new
     @end = Account.now + @seconds
     threads = @accounts.each_index.map { |i| Thread.new { work(i) } }
     watch(threads)
     threads.each { |thread| thread.join(STUCK) or give_up("a thread did not end", threads) }
-    look_for_leaks(*before)
+    look_for_leaks(leftovers)
     report
     @wrong.empty?
   end
@@ -130,29 +131,14 @@ class Soak
     Process.exit!(1)
   end
 
-  def look_for_leaks(descriptors_before, threads_before)
-    5.times { GC.start; sleep 0.05 }
-    more = descriptors - descriptors_before
-    wrong "descriptors left: #{more.join(", ")}" unless more.empty?
-    more = Thread.list - threads_before - Thread.list.select { |thread| thread.name.to_s.include?("Timeout") }
-    wrong "threads left: #{more.inspect}" unless more.empty?
-    begin
-      wrong "a child is left: #{Process.wait(-1, Process::WNOHANG).inspect}"
-    rescue Errno::ECHILD
-      nil
-    end
+  def look_for_leaks(leftovers)
+    leftovers.found.each { |kind, left| wrong "#{kind} left: #{left}" unless [0, []].include?(left) }
     @accounts.each_with_index { |account, i| wrong "thread #{i} left #{account.left.inspect}" unless account.left&.values&.all?(&:zero?) }
     missing = @accounts.sum(&:sent) - @accounts.sum(&:received) - @queues.sum { |queue| drained(queue) }
     wrong "#{missing} missing from the queues" unless missing.zero?
   end
 
   def drained(queue) = Array.new(queue.size) { queue.pop }.sum
-
-  def descriptors
-    return [] unless File.directory?("/proc/self/fd")
-
-    Dir.children("/proc/self/fd").filter_map { |fd| "#{fd} #{File.readlink("/proc/self/fd/#{fd}")}" rescue nil }
-  end
 
   def report
     rounds = @accounts.map(&:rounds).reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
