@@ -70,8 +70,8 @@ module Reactor
       end
 
       # Ends the task: raises {Cancelled} at the call in which it waits, or, in a block of {Reactor.shield}, when that block has
-      # ended. The caller does not wait for the task to end. A second call does nothing, so it does not end a wait in an ensure
-      # clause.
+      # ended. The caller does not wait for the task to end. What the task waits for comes first if it arrives before the task runs:
+      # the task then ends at its next wait, or completes. A second call does nothing, so it does not end a wait in an ensure clause.
       #
       # @param reason for {Cancelled#reason}
       # @return [Boolean] whether the task was running and had not been asked to end before
