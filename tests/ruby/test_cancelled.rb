@@ -188,14 +188,71 @@ class TestCancelled < ReactorTest
     queue: -> { Thread::Queue.new.pop },
     queue_with_limit: -> { Thread::Queue.new.pop(timeout: 3600) },
     lock: -> { lock_of_another_fiber },
+    permit: -> { Reactor::Semaphore.new(1).tap(&:acquire).acquire },
+    thread: -> { thread = Thread.new { Thread.stop }; begin; thread.join; ensure; thread.kill; end },
     condition_variable: -> { Thread::Mutex.new.tap { |mutex| mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } } },
     timeout: -> { Timeout.timeout(3600) { sleep } },
     enumerator: -> { Enumerator.new { |y| y << sleep }.next },
+    enumerator_with_a_clause: -> { Enumerator.new { |_| begin; sleep; ensure; sleep 0.001; end }.next },
+    fiber: -> { Fiber.new { sleep }.resume },
     read: -> { IO.pipe { |reader, _| reader.read(1) } },
+    wait_readable: -> { IO.pipe { |reader, _| reader.wait_readable } },
     select: -> { IO.pipe { |reader, _| IO.select([reader]) } },
     group: -> { Reactor.group { |group| group.async { sleep } } },
+    tasks: -> { Reactor.group { |group| 2.times { group.async { sleep } }; group.wait } },
+    value: -> { Reactor.group { |group| group.async { sleep }.value } },
+    first: -> { Reactor.group { |group| group.async { sleep }; group.first } },
+    results: -> { Reactor.group { |group| group.async { sleep }; group.results } },
+    place: -> { Reactor.group(limit: 1) { |group| 2.times { group.async { sleep } } } },
+    run: -> { Reactor.run { sleep } },
     deadline: -> { Reactor.deadline(3600) { sleep } }
   }.freeze
+
+  # What ends the wait of a block, what is raised in the block (nothing by a kill), and what comes of it.
+  ENDINGS = {
+    "fiber_interrupt" => [->(block) { Fiber.scheduler.fiber_interrupt(Fiber.schedule(&block), Failed.new) }, Failed],
+    "fiber_interrupt_by_a_thread" => [lambda do |block|
+      waiting = Fiber.schedule(&block)
+      Thread.new(Fiber.scheduler) { |scheduler| scheduler.fiber_interrupt(waiting, Failed.new) }.join
+    end, Failed],
+    "a_kill" => [->(block) { Fiber.schedule(&block).kill }, nil],
+    "a_timeout" => [->(block) { Timeout.timeout(0.002) { block.call } }, Timeout::ExitException, Timeout::Error],
+    "a_deadline" => [->(block) { Reactor.deadline(0.002) { block.call } }, Reactor::Cancelled, Reactor::DeadlineExceeded],
+    "the_limit_of_a_group" => [->(block) { Reactor.group(timeout: 0.002) { block.call } }, Reactor::Cancelled, Reactor::DeadlineExceeded],
+    "a_failing_task" => [->(block) { Reactor.group { |group| group.async { sleep 0.002; raise Failed }; block.call } }, Reactor::Cancelled, Failed],
+    "cancelling_a_task" => [->(block) { Reactor.group { |group| group.async { block.call }.tap { sleep 0.002 }.cancel } && nil }, Reactor::Cancelled],
+    "cancelling_a_group" => [->(block) { Reactor.group { |group| group.async { block.call }; sleep 0.002; group.cancel } && nil }, Reactor::Cancelled]
+  }.freeze
+
+  # What the ending raises where the block waits, and the outcome. A clause that waits has run.
+  def ended(ending, wait)
+    seen = is_over = nil
+    block = lambda do |*|
+      wait.call
+      seen = :the_wait_returned
+    rescue Failed => error
+      seen = error.class
+    rescue Exception => error # rubocop:disable Lint/RescueException -- as a transaction does
+      seen = error.class
+      raise
+    ensure
+      sleep 0.001
+      is_over = true
+    end
+    raised = outcome { ending.call(block) }
+    sleep 0.001 until is_over
+    [seen, (raised.last if raised.first == :raised)]
+  end
+
+  ENDINGS.each do |name, (ending, inside, outside)|
+    define_method("test_#{name}_ends_every_wait") do
+      places = { a_fiber: ->(&block) { in_fiber(&block) }, a_root_fiber: ->(&block) { run_scheduler { Reactor.run(&block) } } }
+      places.each do |place, run|
+        got = WAITS.transform_values { |wait| run.call { |*| ended(ending, wait) } }
+        assert_equal WAITS.transform_values { [inside, outside] }, got, place
+      end
+    end
+  end
 
   # Waits for a mutex whose holder lets go when the wait has ended.
   def self.lock_of_another_fiber
@@ -205,21 +262,6 @@ class TestCancelled < ReactorTest
     mutex.lock
   ensure
     gate.close
-  end
-
-  def test_fiber_interrupt_ends_every_wait
-    %i[fiber thread].each do |from|
-      got = WAITS.to_h do |name, wait|
-        found = nil
-        in_fiber do |scheduler|
-          waiting = Fiber.schedule { found = outcome(&wait) }
-          interrupt = -> { scheduler.fiber_interrupt(waiting, Failed.new) }
-          from == :fiber ? interrupt.call : Thread.new(&interrupt).join
-        end
-        [name, found]
-      end
-      assert_equal WAITS.transform_values { [:raised, Failed] }, got, from
-    end
   end
 
   def test_fiber_interrupt_ends_a_wait_for_a_thread_and_for_a_child

@@ -183,16 +183,6 @@ class TestGroup < ReactorTest
     assert_equal 0, left
   end
 
-  def test_tasks_start_tasks_in_their_group_which_waits_for_them
-    log = []
-    in_fiber { Reactor.group { |group| group.async { sleep 0; group.async { sleep 0.001; group.async { sleep 0.001; log << :grandchild } } } } }
-    assert_equal [:grandchild], log
-  end
-
-  def test_a_task_inherits_the_storage_of_the_fiber_that_starts_it
-    assert_equal [7], in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
-  end
-
   def test_arguments_of_async_are_those_of_its_block
     assert_equal [[1, 2], [3]], in_fiber { Reactor.group { |group| [[1, 2], [3]].each { |list| group.async(*list) { |*got| sleep 0; got } }; group.results } }
     in_fiber { assert_raises(ArgumentError) { Reactor.group { |group| group.async(key: 1) { flunk } } } }
@@ -255,17 +245,6 @@ class TestGroup < ReactorTest
         assert_raises(ArgumentError) { group.settle([1], timeout: 1) }
       end
     end
-  end
-
-  def test_a_task_of_settle_that_is_cancelled_has_its_state_and_reason
-    states = in_fiber do
-      Reactor.group do |group|
-        begun = Thread::Queue.new
-        group.async { begun.pop; group.cancel(:enough) }
-        group.settle([1]) { begun << true; never }.map { |task| [task.state, task.reason, task.value] }
-      end
-    end
-    assert_equal [[:cancelled, :enough, nil]], states
   end
 
   def test_an_exception_that_ends_a_program_fails_a_group_by_settle_as_well
@@ -401,86 +380,6 @@ class TestGroup < ReactorTest
     assert_equal 3, log.size
   end
 
-  # What the block of a group waits for when a task fails, or a task when it is cancelled.
-  WAITS = {
-    queue: ->(_) { Thread::Queue.new.pop },
-    read: ->(_) { IO.pipe { |reader, _| reader.read(1) } },
-    value: ->(group) { group.async { Thread::Queue.new.pop }.value },
-    place: ->(group) { group.async { Thread::Queue.new.pop } while true },
-    enumerator: ->(_) { Enumerator.new { |_| begin; sleep; ensure; sleep 0.001; end }.next },
-    fiber: ->(_) { Fiber.new { sleep }.resume },
-    group: ->(_) { Reactor.group { |inner| 2.times { inner.async { Thread::Queue.new.pop } } } },
-    timeout: ->(_) { Timeout.timeout(3600) { sleep } },
-    lock: ->(group) { Thread::Mutex.new.tap { |mutex| group.async { mutex.synchronize { Thread::Queue.new.pop } } }.lock }
-  }.freeze
-  OF_THE_BLOCK = { first: ->(group) { group.first }, results: ->(group) { group.async { Thread::Queue.new.pop } and group.results } }.freeze
-  OF_A_TASK = {
-    rescue: ->(_) { begin; sleep; rescue Exception; sleep 0.001; raise; end }, # rubocop:disable Lint/RescueException
-    start: ->(group) { group.async { group.cancel } and sleep } # while it starts another one, which cancels it
-  }.freeze
-
-  def test_a_failing_task_interrupts_the_block_where_it_waits
-    WAITS.merge(OF_THE_BLOCK).each do |name, wait|
-      log = []
-      assert_raises(KeyError, name) do
-        in_fiber do
-          Reactor.group(limit: 3) do |group|
-            group.async { sleep 0; sleep 0.001; raise KeyError }
-            begin
-              wait.call(group)
-            rescue StandardError
-              log << :rescued
-            ensure
-              sleep 0.001
-              log << :ensured
-            end
-            sleep 0
-          end
-        end
-      end
-      assert_equal [:ensured], log, name
-    end
-  end
-
-  def test_a_task_is_cancelled_where_it_waits
-    WAITS.merge(OF_A_TASK).each do |name, wait|
-      log = []
-      in_fiber do
-        Reactor.group(limit: 4) do |group|
-          group.async { cancelled(log, :ensured) { wait.call(group) } }
-          2.times { sleep 0.001 }
-          group.cancel
-        end
-        log << :closed
-      end
-      assert_equal %i[ensured closed], log, name
-    end
-  end
-
-  def test_an_error_before_the_first_wait_ends_the_group
-    log = []
-    error = assert_raises(KeyError) do
-      in_fiber { Reactor.group { |group| group.async { raise KeyError, "at once" }; log << :went_on; group.async { log << :never }; log << :never } }
-    end
-    assert_equal ["at once", [:went_on]], [error.message, log]
-    in_fiber { assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError } } } }
-  end
-
-  def test_a_block_that_rescues_the_interruption_does_not_lose_the_error
-    assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |group|
-          group.async { sleep 0; raise KeyError }
-          begin
-            never
-          rescue Exception # rubocop:disable Lint/RescueException
-            sleep 0.001
-          end
-        end
-      end
-    end
-  end
-
   def test_errors_that_are_not_raised_are_reported_and_kept
     said = run_child(<<~RUBY)
       group = nil
@@ -522,14 +421,6 @@ class TestGroup < ReactorTest
     assert_equal [KeyError], failed.errors.map(&:class)
   end
 
-  # SystemExit, for example.
-  def test_an_exception_that_is_no_standard_error_goes_before_an_earlier_error
-    raised = assert_raises(SystemExit) do
-      in_fiber { Reactor.group { |group| group.async { begin; never; ensure; exit 3; end }; group.async { sleep 0; raise KeyError } } }
-    end
-    assert_equal 3, raised.status
-  end
-
   # --- cancelling ------------------------------------------------------------------------------------------------
 
   # The fiber that it starts cancels it, and raises before it first waits: that error reaches the task, and the task still ends.
@@ -552,91 +443,6 @@ class TestGroup < ReactorTest
       end
     end
     assert_equal %i[rescued ensure], log
-  end
-
-  def test_cancelling_a_group_ends_its_tasks_and_the_group_goes_on
-    log = []
-    value = in_fiber do
-      Reactor.group do |group|
-        3.times { |i| group.async { cancelled(log, i) { never } } }
-        group.cancel.wait
-        group.async { sleep 0; :later }.value
-      end
-    end
-    assert_equal [:later, [0, 1, 2]], [value, log.sort]
-  end
-
-  def test_a_task_tells_what_it_was_cancelled_for
-    error = KeyError.new("own")
-    reasons = lambda do |options = {}, &block|
-      tasks = []
-      in_fiber { [1].each { |_| catch(:tag) { Reactor.group(**options) { |group| 2.times { tasks << group.async { never } }; block.call(group, *tasks) } } } }
-    rescue KeyError, Timeout::Error => raised
-      assert_equal [raised] * 2, tasks.map(&:reason)
-      tasks.map { |task| task.reason.class }
-    else
-      tasks.map(&:reason)
-    end
-    assert_equal [:first, nil], reasons.call { |_, first, second| first.cancel(:first); first.cancel(:again); second.cancel }
-    assert_equal %i[all all], reasons.call { |group| group.cancel(:all) }
-    assert_equal [KeyError] * 2, reasons.call { raise error }
-    assert_equal [KeyError] * 2, reasons.call { |group| group.async { raise error }; never }
-    assert_equal [Reactor::DeadlineExceeded] * 2, reasons.call({ timeout: 0.1 }) { never }
-    assert_equal %i[left left], reasons.call { throw :tag }
-    assert_equal %i[lost lost], reasons.call { |group| group.async { 1 }; group.first }
-    assert_nil in_fiber { Reactor.group { |group| group.async { 1 }.tap(&:value) } }.reason
-  end
-
-  def test_tasks_of_a_group_inside_tell_why_the_outer_one_ends
-    inner = []
-    error = KeyError.new("own")
-    assert_raises(KeyError) do
-      in_fiber do
-        begun = Thread::Queue.new
-        Reactor.group do |group|
-          group.async { begun.pop; raise error }
-          Reactor.group { |nested| inner << nested.async { never }; begun << true }
-        end
-      end
-    end
-    late = assert_raises(Reactor::DeadlineExceeded) { in_fiber { Reactor.group(timeout: 0.05) { Reactor.group { |nested| inner << nested.async { never } } } } }
-    assert_equal [error, late], inner.map(&:reason)
-  end
-
-  def test_a_task_cancels_itself_and_its_group
-    log = []
-    in_fiber do
-      Reactor.group do |group|
-        begun = Thread::Queue.new
-        all_begun = Thread::Queue.new
-        group.async { cancelled(log, :sibling) { never } }
-        task = group.async { cancelled(log, :itself) { begun.pop; task.cancel; log << :never } }
-        inside = group.async do
-          cancelled(log, :in_an_enumerator) { begun.pop; Enumerator.new { |_| inside.cancel; sleep 0.001; log << :never }.next }
-        end
-        group.async { cancelled(log, :all) { all_begun.pop; group.cancel; log << :never } }
-        2.times { begun << true }
-        task.value
-        inside.value
-        all_begun << true
-      end
-    end
-    assert_equal %i[all in_an_enumerator itself sibling], log.sort
-  end
-
-  def test_a_task_that_outlives_its_cancellation_is_waited_for
-    log = []
-    in_fiber do
-      Reactor.group do |group|
-        group.async do
-          [1].each { begin; never; ensure; break; end }
-          sleep 0.001
-          log << :outlived
-        end.cancel
-      end
-      log << :closed
-    end
-    assert_equal %i[outlived closed], log
   end
 
   def test_a_task_that_is_being_cancelled_starts_none
@@ -749,52 +555,6 @@ class TestGroup < ReactorTest
       assert_match(/\A1 task did not finish within 0\.5 s: #{place}\z/, message.call(1))
       assert_match(/\A3 tasks did not finish within 0\.5 s: #{place}\z/, message.call(3), "all in one line")
       assert_match(/\A6 tasks did not finish within 0\.5 s: #{place}, #{place}\z/, message.call(4))
-    end
-  end
-
-  def test_a_timeout_interrupts_the_block_where_it_waits
-    Reactor::Testing.virtual_time do |clock|
-      assert_raises(Timeout::Error) { Reactor.group(timeout: 2) { sleep 3600 } }
-      assert_raises(Timeout::Error) { Reactor.group(timeout: 2, limit: 1) { |group| group.map(1..5) { sleep 1 } } }
-      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { |group| group.async { sleep 1 } } }
-      assert_equal :value, Reactor.group(timeout: 2) { sleep 1; :value }
-      assert_equal 5.0, clock.elapsed
-    end
-  end
-
-  def test_an_outer_timeout_ends_the_group_and_is_raised_when_all_tasks_have_ended
-    log = []
-    Reactor::Testing.virtual_time do |clock|
-      assert_raises(Timeout::Error) do
-        Timeout.timeout(1) { Reactor.group { |group| group.async { begin; sleep; ensure; sleep 2; log << :cleaned; end } } }
-      end
-      assert_raises(Timeout::Error) do
-        Reactor.group(timeout: 1) { Reactor.group(timeout: 5) { |group| group.async { begin; sleep; ensure; sleep 2; log << :nested; end } } }
-      end
-      assert_equal 6.0, clock.elapsed
-    end
-    assert_equal %i[cleaned nested], log
-  end
-
-  # The wait for the end of the tasks is itself interrupted.
-  def test_a_timeout_while_the_tasks_end_leaves_none_behind
-    log = []
-    Reactor::Testing.virtual_time do |clock|
-      Thread.current.report_on_exception = false
-      assert_raises(Timeout::Error) do
-        Timeout.timeout(3) do
-          Reactor.group do |group|
-            group.async { begin; sleep; ensure; sleep 10; log << :cleaned; end }
-            sleep 1
-            raise KeyError
-          end
-        end
-      rescue KeyError
-        raise Timeout::Error # by the timeout of Ruby 3.3, which is a StandardError, the first error is raised
-      ensure
-        Thread.current.report_on_exception = true
-      end
-      assert_equal [11.0, [:cleaned]], [clock.elapsed, log]
     end
   end
 

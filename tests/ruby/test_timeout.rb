@@ -16,36 +16,6 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_a_timeout_ends_every_kind_of_wait
-    r, w = IO.pipe
-    queue = Queue.new
-    mutex = Mutex.new
-    waits = [-> { sleep }, -> { r.readpartial(1) }, -> { r.wait_readable }, -> { queue.pop }, -> { mutex.lock }, -> { IO.select([r]) },
-             -> { Thread.new { Thread.stop }.then { |t| begin t.join ensure t.kill end } }]
-    run_scheduler do
-      locker = Fiber.schedule { mutex.lock; sleep }
-      results = waits.map { nil }
-      fibers = waits.each_with_index.map do |wait, i|
-        Fiber.schedule { results[i] = outcome { Timeout.timeout(0.02) { wait.call } } }
-      end
-      Fiber.schedule { sleep 0.001 while fibers.any?(&:alive?); locker.kill }
-      Fiber.scheduler.run
-      assert_equal [[:raised, Timeout::Error]] * waits.size, results
-    end
-  ensure
-    [r, w].each(&:close)
-  end
-
-  def test_a_timeout_raises_the_given_class_message_or_instance
-    in_fiber do |scheduler|
-      assert_raises(Own) { Timeout.timeout(0.002, Own) { sleep } }
-      assert_equal "too slow", assert_raises(Own) { Timeout.timeout(0.002, Own, "too slow") { sleep } }.message
-      instance = Own.new("mine")
-      assert_same instance, assert_raises(Own) { scheduler.timeout_after(0.002, instance) { sleep } }
-      assert_equal :done, scheduler.timeout_after(TEST_TIMEOUT, Own, "never") { :done }
-    end
-  end
-
   # Each has a time limit that elapses at once, and waits.
   SWALLOWING = {
     "a bare rescue" => -> { Timeout.timeout(0.002) { begin sleep; rescue => error; error.class end } },
@@ -238,15 +208,6 @@ class TestTimeout < ReactorTest
     RUBY
     grown = out.lines.map(&:to_i)
     assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
-  end
-
-  def test_wrong_durations
-    in_fiber do |scheduler|
-      ran = false
-      assert_raises(TypeError) { scheduler.timeout_after("1", Own) { ran = true } }
-      refute ran
-      assert_raises(Own) { scheduler.timeout_after(-1, Own) { sleep } }
-    end
   end
 
   # Each is run by a strand (a fiber, or a thread of plain Ruby), and waits until the timeout of a suspended Enumerator is due.
