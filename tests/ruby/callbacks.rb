@@ -88,6 +88,7 @@ module Callbacks
   ERRORS = {
     "StandardError" => -> { raise KeyError, "the callback" },
     "ClosedQueueError" => -> { raise ClosedQueueError, "the callback" }, # a StopIteration, which Kernel#loop rescues
+    "FiberError" => -> { raise FiberError, "the callback" }, # which a watcher rescues where it makes its fiber
     "ScriptError" => -> { raise NotImplementedError, "the callback" },
     "SystemExit" => -> { exit 3 },
     "an Exception" => -> { raise Exception, "the callback" }, # rubocop:disable Lint/RaiseException

@@ -9,7 +9,7 @@ require_relative "callbacks"
 class TestCallbacks < ReactorTest
   # The result where a method yields in plain Ruby; nil: the method does not return.
   PLAIN = {
-    "StandardError" => "KeyError", "ClosedQueueError" => "ClosedQueueError", "ScriptError" => "NotImplementedError", "SystemExit" => "SystemExit 3", "an Exception" => "Exception",
+    "StandardError" => "KeyError", "ClosedQueueError" => "ClosedQueueError", "FiberError" => "FiberError", "ScriptError" => "NotImplementedError", "SystemExit" => "SystemExit 3", "an Exception" => "Exception",
     "throw" => ":thrown", "Thread#kill" => nil, "Fiber#kill" => nil
   }.freeze
   UNCAUGHT = "UncaughtThrowError: uncaught throw :out"

@@ -63,59 +63,6 @@ class TestOnReady < ReactorTest
     assert_operator took, :>=, 0.05
   end
 
-  def test_the_fiber_inherits_the_storage_of_the_caller_as_it_was
-    log = []
-    run_scheduler do |scheduler|
-      reading, writing = pair
-      Fiber.schedule do
-        Fiber[:number] = 1
-        scheduler.on_ready(reading) { log << Fiber[:number]; Fiber[:number] = 3; sleep 0; log << Fiber[:number] }
-        Fiber[:number] = 2
-        writing << "x"
-        sleep 0.01 while log.size < 2
-        log << Fiber[:number]
-      end
-      scheduler.on_ready(reading) { log << Fiber[:number] }
-    end
-    assert_equal [1, 2, 3, nil], log.sort_by { |number| number || 9 }
-  end
-
-  # Even a FiberError: the block has had its fiber.
-  def test_an_error_is_that_of_a_fiber
-    [ArgumentError, FiberError].each do |kind|
-      log = []
-      _, err = capture_io do
-        error = assert_raises(kind) do
-          run_scheduler do |scheduler|
-            Thread.current.report_on_exception = true
-            reading, writing = pair
-            watcher = scheduler.on_ready(reading) { log << watcher.ended; raise kind, "first" }
-            scheduler.on_ready(reading) { sleep 0.01; log << :other }
-            writing << "x"
-            scheduler.run
-          end
-        end
-        assert_equal "first", error.message
-      end
-      assert_match(/first \(#{kind}\)/, err)
-      assert_equal %i[ready other], log
-    end
-  end
-
-  def test_an_exit_ends_the_run_and_all_watchers
-    log = []
-    watcher = nil
-    run_scheduler do |scheduler|
-      reading, writing = pair
-      watcher = scheduler.on_ready(pair.first) { log << :never }
-      scheduler.on_ready(reading) { exit 4 }
-      Fiber.schedule { sleep } # its ensure clause runs
-      writing << "x"
-      assert_equal 4, assert_raises(SystemExit) { scheduler.run }.status
-    end
-    assert_equal [[], :cancelled], [log, watcher.ended]
-  end
-
   # Each is ready from the start, by its read buffer, so no kernel decides the order.
   def test_fibers_and_watchers_take_turns_in_the_order_in_which_they_became_ready
     log = []
