@@ -39,15 +39,6 @@ class TestClose < ReactorTest
     check_close { |ios| Fiber.schedule { sleep REARM_TIME; ios.each(&:close) } }
   end
 
-  def test_a_close_by_another_thread_raises_in_the_waiting_fibers
-    check_close { |ios| Thread.new { sleep REARM_TIME; ios.each(&:close) } }
-  end
-
-  # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones.
-  def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
-    check_close { |ios| ios.each(&:close) }
-  end
-
   def test_a_close_does_not_raise_in_waiters_of_another_io_on_the_descriptor
     log = []
     reading, writing = pair

@@ -43,19 +43,6 @@ class TestReopen < ReactorTest
     file.tap(&:flush).path
   end
 
-  def test_reopen_with_an_io_raises_in_the_waiting_fibers_as_in_threads
-    [method(:pipe), method(:pair)].product(READS.keys) do |make, name|
-      plain, ours = both do |way|
-        io, = make.call
-        other, writing = make.call
-        writing << "new\n"
-        send(way, -> { READS[name].call(io) }) { io.reopen(other) }
-      end
-      assert_equal plain, ours, "#{make.name} #{name}"
-      assert_equal [:raised, IOError], ours
-    end
-  end
-
   # In threads, the wait continues, and notices the new file when the old one wakes it. Here the new file ends the wait. A thread
   # whose status is "sleep" may not have reached its system call. Then it reads the new file at once, and the old pipe has no
   # reader any more.
