@@ -181,18 +181,6 @@ class TestErrors < ReactorTest
     assert_equal [0, []], [scheduler.live, scheduler.watchers]
   end
 
-  def test_a_scheduler_goes_on_after_all_were_cancelled
-    log = []
-    run_scheduler do |scheduler|
-      Fiber.schedule { begin sleep; ensure Fiber.schedule { sleep }; end }
-      Fiber.schedule { sleep 0; raise Interrupt }
-      assert_raises(Interrupt) { scheduler.run }
-      Fiber.schedule { Fiber.schedule { sleep 0; log << :later }; log << :done }
-      scheduler.run
-      assert_equal %i[done later], log
-    end
-  end
-
   def test_an_error_during_a_resumed_fibers_wait_is_raised_at_the_end
     log = []
     error = assert_raises(IndexError) do

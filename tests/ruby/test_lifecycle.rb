@@ -19,19 +19,6 @@ class TestLifecycle < ReactorTest
     assert_equal %i[done after], log
   end
 
-  def test_run_drains_and_may_be_called_again
-    log = []
-    run_scheduler do |scheduler|
-      scheduler.run
-      2.times do |i|
-        Fiber.schedule { sleep 0.002; log << i }
-        scheduler.run
-        log << :drained
-      end
-    end
-    assert_equal [0, :drained, 1, :drained], log
-  end
-
   def test_setting_the_same_scheduler_again_leaves_a_closed_one
     run_scheduler do |scheduler|
       Fiber.set_scheduler(scheduler)

@@ -184,23 +184,6 @@ class TestRun < ReactorTest
     end
   end
 
-  def test_the_error_of_another_fiber_is_raised_when_all_have_ended
-    log = []
-    error = assert_raises(IOError) do
-      on_a_thread do
-        Reactor.run do
-          first = Fiber.schedule { sleep 0; raise IOError, "first" }
-          Fiber.schedule { sleep 0.001 while first.alive?; log << :not_disturbed }
-          # It waits at least once: an error before the first wait is raised in the fiber that called Fiber.schedule, which may yield.
-          Fiber.schedule { begin sleep 0.001 end while first.alive?; raise KeyError, "second" }
-          sleep 0.001 until log.any?
-          log << :block
-        end
-      end
-    end
-    assert_equal ["first", %i[not_disturbed block]], [error.message, log]
-  end
-
   def test_an_error_keeps_its_cause_and_none_of_an_ensure_clause_replaces_it
     error = assert_raises(IOError) do
       on_a_thread { Reactor.run { Fiber.schedule { begin; sleep; ensure; raise IndexError; end }; begin; raise KeyError; rescue KeyError; raise IOError; end } }
@@ -213,18 +196,5 @@ class TestRun < ReactorTest
     assert_raises(LocalJumpError) { on_a_thread { Reactor.run { sleep 0; return 5 } } }
     assert_raises(UncaughtThrowError) { on_a_thread { catch(:tag) { Reactor.run { throw :tag } } } }
     assert_equal 5, on_a_thread { Reactor.run { next 5 } }
-  end
-
-  def test_it_runs_again_and_again_on_the_same_thread
-    assert_equal [0, 1, 2], on_a_thread { Array.new(3) { |i| Reactor.run { sleep 0; i } } }
-  end
-
-  def test_a_ractor_runs_its_own
-    said = child_says(<<~RUBY)
-      Warning[:experimental] = false
-      ractor = Ractor.new { Reactor.run { Reactor.group { |group| 2.times { |i| group.async { sleep 0.001; i } }; group.results } } }
-      p ractor.respond_to?(:value) ? ractor.value : ractor.take
-    RUBY
-    assert_equal "[0, 1]\n", said
   end
 end
