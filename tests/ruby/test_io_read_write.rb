@@ -112,27 +112,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
   end
 
-  # read_nonblock of an IO that is not a socket calls the hook.
-  def test_read_nonblock_never_parks
-    r, w = pipe
-    log = []
-    in_fiber do
-      Fiber.schedule { sleep 0; log << :other }
-      log << r.read_nonblock(5, exception: false)
-      assert_raises(IO::WaitReadable) { r.read_nonblock(5) }
-      w.syswrite("abc")
-      log << r.read_nonblock(5, exception: false)
-      a, b = pair
-      log << a.read_nonblock(5, exception: false)
-      assert_raises(IO::WaitReadable) { a.read_nonblock(5) }
-      b.write_nonblock("xyz")
-      log << a.read_nonblock(5)
-      fill(w)
-      log << w.write_nonblock("x", exception: false)
-    end
-    assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
-  end
-
   # Methods that wait may park in the hook, and need no system call when there is no data.
   def test_read_nonblock_sees_what_came_after_a_read_that_emptied_the_pipe
     r, w = pipe
@@ -232,21 +211,6 @@ class TestIOReadWrite < ReactorTest
         assert_equal before, scheduler.stats[:parks]
       end
       assert_equal 0, scheduler.live
-    end
-  end
-
-  # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
-  def test_sysread_and_syswrite
-    r, w = pipe
-    in_fiber do
-      Fiber.schedule { sleep 0.005; w.syswrite("abc") }
-      assert_equal "abc", r.sysread(9)
-    end
-    a, b = pair
-    in_fiber do
-      Fiber.schedule { sleep 0.005; b.syswrite("abc") }
-      kind, value = outcome { a.sysread(9) }
-      assert_equal [:value, "abc"], [kind, value], "a socket waits in the hook"
     end
   end
 
