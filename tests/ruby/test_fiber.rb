@@ -4,16 +4,6 @@ require_relative "helper"
 
 # The fiber hook: Fiber.schedule, Fiber#raise, Fiber#kill and the end of fibers.
 class TestFiber < ReactorTest
-  def test_schedule_runs_the_fiber_until_it_parks
-    log = []
-    run_scheduler do
-      log << :before
-      Fiber.schedule { log << :first; sleep 0.01; log << :last }
-      log << :after
-    end
-    assert_equal %i[before first after last], log
-  end
-
   def test_schedule_returns_the_non_blocking_fiber_of_its_block
     run_scheduler do
       inside = nil
@@ -24,18 +14,6 @@ class TestFiber < ReactorTest
       assert_same fiber, inside
       refute_predicate Fiber.schedule { nil }, :alive?
       assert_raises(ArgumentError) { Fiber.schedule }
-    end
-  end
-
-  def test_storage_is_inherited_and_private
-    run_scheduler do
-      Fiber[:role] = "root"
-      seen = nil
-      Fiber.schedule { seen = Fiber[:role]; Fiber[:role] = "child"; sleep 0 }
-      assert_equal "root", seen
-      assert_equal "root", Fiber[:role]
-      Fiber.schedule(storage: { role: "given" }) { seen = Fiber[:role] }
-      assert_equal "given", seen
     end
   end
 

@@ -95,16 +95,6 @@ class TestIOWait < ReactorTest
     assert_equal ["bye", nil], log
   end
 
-  def test_all_waiters_of_a_descriptor_wake
-    a, b = pair
-    log = []
-    run_scheduler do
-      3.times { |i| Fiber.schedule { a.wait_readable(TEST_TIMEOUT) and log << i } }
-      Fiber.schedule { b << "x" }
-    end
-    assert_equal [0, 1, 2], log.sort
-  end
-
   def test_a_reader_and_a_writer_wait_on_one_descriptor
     a, b = pair
     full = fill(a)

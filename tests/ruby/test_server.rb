@@ -353,18 +353,6 @@ class TestServer < ReactorTest
     end
   end
 
-  def test_a_connection_that_the_program_closes_at_rest_does_not_hold_up_the_end
-    accepted = []
-    run_scheduler do |scheduler|
-      serving(scheduler, ->(socket) { accepted << socket; UPCASE.call(socket) }, linger: 0) do |server, connect|
-        assert_equal "A\n", asked(connect.call, "a")
-        until_resting(scheduler, 1)
-        accepted.first.close
-        assert_equal 0, server.stop
-      end
-    end
-  end
-
   def test_an_error_closes_the_connection_and_is_reported_unless_the_client_is_gone
     errors = [Errno::ECONNRESET.new, EOFError.new("vanished"), IO::TimeoutError.new("vanished"), OpenSSL::SSL::SSLError.new("vanished"), Errno::ENOENT.new("mine")]
     _, err = capture_io do
