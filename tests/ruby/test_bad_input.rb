@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "reactor/testing"
 
 # Wrong arguments, and descriptors that are closed or replaced while fibers wait: the error must be that of plain Ruby, and
 # the scheduler must work as before.
@@ -21,39 +22,58 @@ class TestBadInput < ReactorTest
     assert_equal run_plain(&outcomes), in_fiber { outcomes.call.tap { assert_still_sound } }
   end
 
+  NO_BLOCK = /no block given/
+
+  # What each call raises.
+  OPTIONS = [
+    [ArgumentError, NO_BLOCK, -> { Reactor.group }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.group { |group| group.async } }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.group { |group| group.map([1]) } }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.group { |group| group.settle([1]) } }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.group { |group| group.any([1]) } }],
+    [TypeError, /limit.*String/, -> { Reactor.group(limit: "3") { flunk } }],
+    [ArgumentError, /limit.*not 0/, -> { Reactor.group(limit: 0) { flunk } }],
+    [TypeError, /timeout.*String/, -> { Reactor.group(timeout: "3") { flunk } }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.deadline(1) }],
+    [TypeError, /seconds.*String/, -> { Reactor.deadline("1") { flunk } }],
+    [TypeError, /seconds.*Array/, -> { Reactor.deadline([]) { flunk } }],
+    [TypeError, /seconds.*Object/, -> { Reactor.deadline(Object.new) { flunk } }],
+    [ArgumentError, NO_BLOCK, -> { Reactor.shield }],
+    [ArgumentError, /block/, -> { Reactor::Server.new(listener) }],
+    [TypeError, /listener.*Integer/, -> { Reactor::Server.new(8080) { flunk } }],
+    [ArgumentError, /grace: .*negative/, -> { Reactor::Server.new(listener, grace: -1) { flunk } }],
+    *{ limit: -1, idle_timeout: -1, linger: -1, scheduler: nil, speaks: :last }.map { |name, value| [ArgumentError, /#{name}/, -> { Reactor::Server.new(listener, name => value) { flunk } }] },
+    *{ limit: "3", idle_timeout: "3", linger: "3", handshake: 1, on_open: 1, handshake_timeout: [] }.map { |name, value| [TypeError, /#{name}/, -> { Reactor::Server.new(listener, name => value) { flunk } }] },
+    [TypeError, /limit/, -> { Reactor::Server.new(listener, limit: 1.5) { flunk } }],
+    [TypeError, /linger/, -> { Reactor::Server.new(listener, linger: nil) { flunk } }],
+    [ArgumentError, /limit/, -> { Reactor::Server.new(listener, limit: 0) { flunk } }],
+    [ArgumentError, NO_BLOCK, -> { Fiber.scheduler.on_ready(pipe.first) }],
+    [TypeError, /timeout: .*String/, -> { Fiber.scheduler.on_ready(pipe.first, timeout: "3") { flunk } }],
+    [RangeError, /timeout: /, -> { Fiber.scheduler.on_ready(pipe.first, timeout: Float::NAN) { flunk } }],
+    [ArgumentError, /timeout: .*negative/, -> { Fiber.scheduler.on_ready(pipe.first, timeout: -1) { flunk } }],
+    [ArgumentError, /events/, -> { Fiber.scheduler.on_ready(pipe.first, 0) { flunk } }],
+    *{ stall: 0, workers: 0, backend: :some, stell: 1 }.map { |name, value| [ArgumentError, /#{name}/, -> { Reactor::Scheduler.new(name => value) }] },
+    *{ stall: "soon", workers: "2" }.map { |name, value| [TypeError, /#{name}.*String/, -> { Reactor::Scheduler.new(name => value) }] },
+    [ArgumentError, /stall/, -> { Reactor::Scheduler.new(stall: -1) }],
+    [TypeError, /on_stall/, -> { Reactor::Scheduler.new(stall: 1, on_stall: 5) }],
+    [ArgumentError, /unknown policy :some.*measured, always, never/, -> { Reactor::Scheduler.new(policy: :some) }],
+    [ArgumentError, /longer_than/, -> { Fiber.scheduler.holders(longer_than: -1) }],
+    [TypeError, /longer_than/, -> { Fiber.scheduler.holders(longer_than: nil) }],
+    [TypeError, /longer_than.*String/, -> { Fiber.scheduler.holders(longer_than: "soon") }],
+    [TypeError, /settle: .*String/, -> { run_plain { Reactor::Testing.virtual_time(settle: "3") { flunk } } }],
+    [TypeError, /settle/, -> { run_plain { Reactor::Testing.virtual_time(settle: nil) { flunk } } }]
+  ].freeze
+
+  def listener = track(TCPServer.new("127.0.0.1", 0))
+
   def test_a_wrong_option_is_named
-    reader, = pipe
-    server = track(TCPServer.new("127.0.0.1", 0))
-    calls = {
-      [TypeError, /limit.*String/] => -> { Reactor.group(limit: "3") { flunk } },
-      [ArgumentError, /limit.*not 0/] => -> { Reactor.group(limit: 0) { flunk } },
-      [TypeError, /timeout.*String/] => -> { Reactor.group(timeout: "3") { flunk } },
-      [TypeError, /listener.*Integer/] => -> { Reactor::Server.new(8080) { flunk } },
-      [ArgumentError, /limit.*not -1/] => -> { Reactor::Server.new(server, limit: -1) { flunk } },
-      [TypeError, /idle_timeout: .*String/] => -> { Reactor::Server.new(server, idle_timeout: "3") { flunk } },
-      [ArgumentError, /grace: .*negative/] => -> { Reactor::Server.new(server, grace: -1) { flunk } },
-      [ArgumentError, /linger: .*negative/] => -> { Reactor::Server.new(server, linger: -1) { flunk } },
-      [TypeError, /handshake_timeout: .*Array/] => -> { Reactor::Server.new(server, handshake_timeout: []) { flunk } },
-      [ArgumentError, /no block given/] => -> { Fiber.scheduler.on_ready(reader) },
-      [TypeError, /timeout: .*String/] => -> { Fiber.scheduler.on_ready(reader, timeout: "3") { flunk } },
-      [RangeError, /timeout: /] => -> { Fiber.scheduler.on_ready(reader, timeout: Float::NAN) { flunk } },
-      [ArgumentError, /timeout: .*negative/] => -> { Fiber.scheduler.on_ready(reader, timeout: -1) { flunk } },
-      [ArgumentError, /events/] => -> { Fiber.scheduler.on_ready(reader, 0) { flunk } },
-      [TypeError, /stall: .*String/] => -> { Reactor::Scheduler.new(stall: "3") },
-      [TypeError, /workers.*String/] => -> { Reactor::Scheduler.new(workers: "3") },
-      [ArgumentError, /unknown policy :some/] => -> { Reactor::Scheduler.new(policy: :some) },
-      [ArgumentError, /unknown backend :some/] => -> { Reactor::Scheduler.new(backend: :some) }
-    }
     in_fiber do
-      calls.each { |(kind, message), call| assert_match message, assert_raises(kind, message.inspect, &call).message }
+      OPTIONS.each do |kind, message, call|
+        told = assert_raises(kind, "#{message.inspect}, line #{call.source_location.last}") { instance_exec(&call) }.message
+        assert_match message, told, "line #{call.source_location.last}"
+      end
       assert_still_sound
     end
-  end
-
-  def test_a_settle_that_is_no_duration_is_named
-    require "reactor/testing"
-    assert_match(/settle: .*String/, assert_raises(TypeError) { run_plain { Reactor::Testing.virtual_time(settle: "3") { flunk } } }.message)
-    assert_match(/settle/, assert_raises(TypeError) { run_plain { Reactor::Testing.virtual_time(settle: nil) { flunk } } }.message)
   end
 
   # Each list makes a hook raise the error, or return false as for something that is not there.

@@ -508,17 +508,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_invalid_options_are_errors_of_the_caller
-    in_fiber do
-      assert_raises(ArgumentError) { Reactor.group(limit: 0) { flunk } }
-      assert_raises(TypeError) { Reactor.group(limit: "many") { flunk } }
-      assert_raises(TypeError) { Reactor.group(timeout: "soon") { flunk } }
-      assert_raises(ArgumentError) { Reactor.group }
-      Reactor.group { |group| assert_raises(ArgumentError) { group.async } }
-      Reactor.group { |group| %i[map settle any].each { |name| assert_raises(ArgumentError) { group.public_send(name, [1]) } } }
-    end
-  end
-
   # --- time ------------------------------------------------------------------------------------------------------
 
   def test_a_timeout_cancels_and_is_raised_when_all_tasks_have_ended

@@ -351,11 +351,6 @@ class TestInspection < ReactorTest
     RUBY
   end
 
-  def test_wrong_stall_limits_are_refused
-    [{ stall: 0 }, { stall: -1 }, { stell: 1 }].each { |options| assert_raises(ArgumentError) { Reactor::Scheduler.new(**options) } }
-    [{ stall: "soon" }, { stall: 1, on_stall: 5 }, { on_stall: 5 }].each { |options| assert_raises(TypeError) { Reactor::Scheduler.new(**options) } }
-  end
-
   # --- traces ----------------------------------------------------------------------------------------------------
 
   def traced(**options, &block)
