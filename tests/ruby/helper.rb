@@ -110,14 +110,14 @@ class ReactorTest < Minitest::Test
   end
 
   # Runs the block on a new thread with a scheduler, and returns its value or raises its error. Afterwards the thread, its
-  # fibers and its descriptors must be gone.
-  def run_scheduler(backend = nil, within: TEST_TIMEOUT)
+  # fibers and its descriptors must be gone. The options are those of the scheduler.
+  def run_scheduler(backend = nil, within: TEST_TIMEOUT, **options)
     before = descriptors
     threads = Thread.list
     scheduler = nil
     thread = Thread.new do
       Thread.current.report_on_exception = false
-      scheduler = backend ? Reactor::Scheduler.new(backend: backend) : Reactor::Scheduler.new
+      scheduler = Reactor::Scheduler.new(**options, **(backend ? { backend: backend } : {}))
       Fiber.set_scheduler(scheduler)
       under_stress { yield scheduler }
     end
@@ -136,9 +136,9 @@ class ReactorTest < Minitest::Test
 
   # The value of the block, which runs in a fiber of a new scheduler; returned when all its fibers have ended. The block gets
   # the scheduler.
-  def in_fiber(backend = nil)
+  def in_fiber(*backend, **options)
     value = nil
-    run_scheduler(backend) { |scheduler| Fiber.schedule { value = yield(scheduler) } }
+    run_scheduler(*backend, **options) { |scheduler| Fiber.schedule { value = yield(scheduler) } }
     value
   end
 

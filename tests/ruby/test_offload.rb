@@ -11,27 +11,6 @@ class TestOffload < ReactorTest
 
   def needs_blocking_operations = (skip "Ruby before 3.4 has no hook for blocking operations" if RUBY_VERSION < "3.4")
 
-  def in_fiber(**options)
-    result = nil
-    run_with(**options) { |scheduler| Fiber.schedule { result = yield(scheduler) }; scheduler.run }
-    result
-  end
-
-  # Like run_scheduler, with options for the scheduler.
-  def run_with(**options)
-    before = Thread.list
-    thread = Thread.new do
-      Thread.current.report_on_exception = false
-      scheduler = Reactor::Scheduler.new(**options)
-      Fiber.set_scheduler(scheduler)
-      yield scheduler
-    end
-    join_or_fail(thread, TEST_TIMEOUT)
-    value = thread.value
-    assert eventually { surplus_threads(before).empty? }, -> { "threads left: #{surplus_threads(before).inspect}" }
-    value
-  end
-
   # The number of turns of another fiber during the block.
   def turns_beside
     turns = 0
@@ -282,13 +261,6 @@ class TestOffload < ReactorTest
       scheduler.offload { Thread.list.select { |thread| thread.name == "reactor worker" && thread != Thread.current }.each(&:kill) }
       assert(eventually { done == 10 })
     end
-  end
-
-  def test_wrong_options_are_refused
-    assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
-    assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
-    error = assert_raises(ArgumentError) { Reactor::Scheduler.new(policy: :sometimes) }
-    assert_includes error.message, "measured, always, never"
   end
 
   # --- blocking operations of Ruby ---------------------------------------------------------------------------------------
