@@ -77,57 +77,6 @@ class TestShield < ReactorTest
     assert_equal :value, run_scheduler { Reactor.shield { :value } }
   end
 
-  def test_what_is_inside_of_the_block_ends_as_ever
-    log = []
-    Reactor::Testing.virtual_time do |clock|
-      Reactor.group(timeout: 1) do
-        Reactor.shield do
-          assert_nil Reactor.remaining
-          begin; Reactor.group(timeout: 2) { sleep }; rescue Timeout::Error; log << :group; end
-          begin; Reactor.deadline(2) { sleep }; rescue Reactor::DeadlineExceeded; log << :deadline; end
-          begin; Reactor.group { |group| group.async { sleep 1; raise KeyError }; sleep }; rescue KeyError; log << :error; end
-          begin; Timeout.timeout(1) { sleep }; rescue Timeout::Error; log << :timeout; end
-          Reactor.group { |group| group.async { sleep }.then { |task| sleep 1; task.cancel; log << task.value } }
-        end
-      end
-    rescue Timeout::Error
-      log << clock.elapsed
-    end
-    assert_equal [:group, :deadline, :error, :timeout, nil, 7.0], log
-  end
-
-  def test_what_comes_in_an_inner_shield_waits_for_the_outer_one
-    log = []
-    Reactor::Testing.virtual_time do
-      Reactor.group do |group|
-        task = group.async { Reactor.shield { Reactor.shield { sleep 2; log << :inner }; sleep 1; log << :outer }; log << :never }
-        sleep 1
-        task.cancel
-      end
-      assert_raises(Timeout::Error) do
-        Reactor.group(timeout: 1) { Reactor.shield { Reactor.shield { sleep 2; log << :inner }; sleep 1; log << :outer }; log << :never }
-      end
-    end
-    assert_equal %i[inner outer] * 2, log
-  end
-
-  # A group inside of the outer shield and around the inner one.
-  def test_a_group_between_two_shields_ends_after_the_inner_one
-    log = []
-    Reactor::Testing.virtual_time do
-      Reactor.shield do
-        begin
-          Reactor.group { |group| group.async { sleep 1; raise KeyError }; Reactor.shield { sleep 2; log << :inner }; log << :never }
-        rescue KeyError
-          log << :failed
-        end
-        sleep 1
-        log << :outer
-      end
-    end
-    assert_equal %i[inner failed outer], log
-  end
-
   def test_a_cancelled_task_that_leaves_the_block_in_another_way_begins_no_other
     leaves = { raise: -> { raise IOError }, throw: -> { throw :out } }
     log = []
@@ -153,28 +102,6 @@ class TestShield < ReactorTest
     assert_equal %i[rescued raise throw], log
   end
 
-  # Both limits expire in the shield.
-  def test_after_the_block_the_outer_limit_comes_first
-    limits = [->(seconds, &block) { Reactor.deadline(seconds, &block) }, ->(seconds, &block) { Reactor.group(timeout: seconds, &block) }]
-    limits.product(limits) do |outer, inner|
-      Reactor::Testing.virtual_time do
-        assert_raises(Timeout::Error) do
-          outer.call(1) { begin; inner.call(2) { Reactor.shield { sleep 3 } }; rescue Timeout::Error; flunk; end }
-        end
-      end
-    end
-  end
-
-  def test_a_task_that_cancels_itself_in_the_block
-    log = []
-    in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; Reactor.shield { task.cancel; sleep 0.001; log << :done }; log << :never } } }
-    assert_equal [:done], log
-  end
-
-  def test_what_has_come_before_is_raised_before_the_block
-    in_fiber { assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError }; Reactor.shield { flunk } } } }
-  end
-
   def test_a_time_that_is_over_before_is_raised_before_the_block
     shield = proc { begin; Reactor.shield { flunk }; rescue StandardError; flunk; end }
     over = lambda do
@@ -185,18 +112,6 @@ class TestShield < ReactorTest
     end
     in_fiber { over.call }
     run_plain { over.call }
-  end
-
-  def test_what_comes_while_the_block_is_about_to_begin_is_held_back
-    log = []
-    in_fiber do |scheduler|
-      Reactor.group do |group|
-        go = Thread::Queue.new
-        task = group.async { go.pop; Reactor.shield { log << :begun; sleep 0.001; log << :done }; log << :never }
-        group.async { go << true; scheduler.yield; task.cancel }
-      end
-    end
-    assert_equal %i[begun done], log
   end
 
   def test_the_lock_of_the_fiber_is_its_own_in_the_block
@@ -330,9 +245,5 @@ class TestShield < ReactorTest
       end
     end
     assert_equal [:whole, Reactor::Cancelled] * 3, log
-  end
-
-  def test_without_a_block
-    assert_raises(ArgumentError) { Reactor.shield }
   end
 end
