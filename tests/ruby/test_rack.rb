@@ -586,8 +586,7 @@ class TestRack < ReactorTest
       taken << env["rack.hijack"].call
       [-1, {}, []]
     end
-    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
-    [nil, context].product(%w[/full /partial]) do |tls, path|
+    [nil, tls_context].product(%w[/full /partial]) do |tls, path|
       serve(app, lint: false, tls: tls) do |port, server|
         socket = TCPSocket.new("127.0.0.1", port)
         client = tls ? OpenSSL::SSL::SSLSocket.new(socket).tap { |ssl| ssl.sync_close = true; ssl.connect } : socket
@@ -611,8 +610,7 @@ class TestRack < ReactorTest
 
       [200, {}, ->(stream) { stream.write(large); stream.close }]
     end
-    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
-    [nil, context].each do |tls|
+    [nil, tls_context].each do |tls|
       serve(app, tls: tls) do |port|
         %w[/close /call].each do |path|
           socket = TCPSocket.new("127.0.0.1", port)
@@ -638,8 +636,7 @@ class TestRack < ReactorTest
         @heard << said
       }]
     end
-    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
-    [nil, context].each do |tls|
+    [nil, tls_context].each do |tls|
       @heard = Queue.new
       words = serve(app, tls: tls) do |port|
         socket = TCPSocket.new("127.0.0.1", port)
@@ -717,7 +714,7 @@ class TestRack < ReactorTest
       env["rack.response_finished"] << ->(*, error) { left << [error.class, OpenSSL.errors] }
       [200, { "content-length" => (64 << 20).to_s }, ["x" * (64 << 20)]]
     end
-    serve(app, lint: false, tls: OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }) do |port|
+    serve(app, lint: false, tls: tls_context) do |port|
       socket = TCPSocket.new("127.0.0.1", port)
       client = OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect)
       client.write(get)
@@ -742,8 +739,7 @@ class TestRack < ReactorTest
       heard << told.pop
       ok
     end
-    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
-    [nil, context].each do |tls|
+    [nil, tls_context].each do |tls|
       next if tls && !RUBY_PLATFORM.include?("linux") # a TLS client says goodbye
 
       serve(app, tls: tls) do |port|
@@ -918,17 +914,8 @@ class TestRack < ReactorTest
 
   # --- other transports, and the end -------------------------------------------------------------------------------
 
-  def certificate
-    key = OpenSSL::PKey::EC.generate("prime256v1")
-    certificate = OpenSSL::X509::Certificate.new
-    certificate.version, certificate.serial, certificate.public_key = 2, 1, key
-    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
-    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
-    [certificate.sign(key, OpenSSL::Digest.new("SHA256")), key]
-  end
-
   def test_tls
-    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    context = tls_context
     serve(->(env) { [200, {}, [env["rack.url_scheme"], env["rack.input"].read]] }, tls: context) do |port|
       Net::HTTP.start("127.0.0.1", port, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) do |http|
         3.times { assert_equal "httpsabc", http.post("/", "abc", "content-type" => "a/b").body }
