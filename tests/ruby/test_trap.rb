@@ -226,12 +226,6 @@ class TestTrap < ReactorTest
     assert_raised_after_the_handler(blocks, &:itself)
   end
 
-  def test_a_trap_handler_that_forestalls_a_wait_has_timeouts_of_its_own
-    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
-    wait = "begin; Timeout.timeout(0.2, EOFError) { $reading.wait_readable(60) }; rescue EOFError; $inner.size; end"
-    assert_equal "1", after_a_signal_in(wait, handler: handler).first
-  end
-
   # What a handler runs in a timeout. The fiber of an Enumerator that is made there refuses locks, like the handler itself.
   HANDLERS_OWN = ["sleep 1", "Enumerator.new { |_| sleep 1 }.next", "Enumerator.new { |_| Timeout.timeout(60) { sleep 1 } }.next"].freeze
 
@@ -244,16 +238,6 @@ class TestTrap < ReactorTest
       "code in a fiber with a timeout of its own" => "Timeout.timeout(0.1, EOFError) { Timeout.timeout(60) { #{signal}; sleep } }"
     }
     assert_raised_after_the_handler(blocks) { |wait| "by itself: #{wait}" }
-  end
-
-  def test_a_trap_handler_that_interrupts_code_has_timeouts_of_its_own
-    HANDLERS_OWN.each do |block|
-      handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"
-      [0.2, 60].each do |limit|
-        wait = "by itself: begin; Timeout.timeout(#{limit}, EOFError) { Process.kill(:USR1, Process.pid); sleep 0.3 }; rescue EOFError; end; $inner.size"
-        assert_equal "1", after_a_signal_in(wait, handler: handler).first, "#{block}, #{limit}"
-      end
-    end
   end
 
   # The VM reports and drops what a finalizer raises. The VM postpones these finalizers; GC.start runs its own at once, which
@@ -295,13 +279,10 @@ class TestTrap < ReactorTest
     assert_raised_after_finalizer("2.times { sleep 0.2 }" => "2", "(deep = ->(n) { n.zero? ? sleep(0.2) && 2 : deep.(n - 1) }).(300)" => "2")
   end
 
-  def test_a_finalizer_has_timeouts_of_its_own
-    assert_raised_after_finalizer("Timeout.timeout(0.001, IOError) { sleep }" => "IOError")
-  end
-
   # The limit of the interrupted code elapses while the finalizer's wait has a timeout of its own, or just before.
   def test_a_timeout_around_code_is_not_raised_inside_a_timeout_of_the_finalizer_that_interrupts_it
     assert_raised_after_finalizer(
+      "Timeout.timeout(0.001, IOError) { sleep }" => "IOError",
       "Timeout.timeout(60, IOError) { 2.times { sleep 0.2 } }" => "2",
       "Timeout.timeout(60, IOError) { Timeout.timeout(0.3, IndexError) { sleep } }" => "IndexError",
       "sleep 0.2; Timeout.timeout(0.001, IOError) { sleep }" => "IOError",
@@ -400,11 +381,17 @@ class TestTrap < ReactorTest
     assert_equal "true", after_a_signal_in("#{pids}; [Process.wait(-1), $first].sort == pids.sort", handler: handler).first
   end
 
+  # Code that the handler interrupts: a wait, one that the handler forestalls, and code before a wait.
+  INTERRUPTED = [
+    "Timeout.timeout(0.3, EOFError) { sleep 1 }", "Timeout.timeout(0.2, EOFError) { $reading.wait_readable(60) }",
+    *[0.2, 60].map { |limit| "Timeout.timeout(#{limit}, EOFError) { Process.kill(:USR1, Process.pid); sleep 0.3 }" }
+  ].freeze
+
   def test_a_trap_handler_has_timeouts_of_its_own
-    HANDLERS_OWN.each do |block|
+    HANDLERS_OWN.product(INTERRUPTED) do |block, code|
       handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"
-      wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
-      assert_equal "1", after_a_signal_in(wait, handler: handler).first, block
+      wait = "#{"by itself: " if code.include?("kill")}begin; #{code}; rescue EOFError; end; $inner.size"
+      assert_equal "1", after_a_signal_in(wait, handler: handler).first, [block, code]
     end
   end
 end
