@@ -147,7 +147,7 @@ class TestCancelled < ReactorTest
     assert_empty said
   end
 
-  def test_a_task_that_swallows_it_goes_on_and_its_group_waits_for_it
+  def test_a_task_that_swallows_it_continues_and_its_group_waits_for_it
     task = nil
     in_fiber do
       Reactor.group do |group|
@@ -443,7 +443,7 @@ class TestCancelled < ReactorTest
     assert_raises(Reactor::Cancelled) { run_plain { Reactor.run { raise Reactor::Cancelled } } }
   end
 
-  def test_a_deadline_of_another_fiber_moves_and_one_that_is_over_does_not
+  def test_a_deadline_of_another_fiber_moves_and_one_that_has_ended_does_not
     in_fiber do
       moved = nil
       Fiber.schedule { Reactor.deadline(3600) { |deadline| moved = deadline; sleep } rescue moved = :over }
@@ -490,7 +490,7 @@ class TestCancelled < ReactorTest
     end
   end
 
-  def test_a_condition_variable_s_wait_ends_with_the_mutex_locked
+  def test_a_wait_for_a_condition_variable_ends_with_the_mutex_locked
     endings = {
       limit: ->(wait) { Reactor.deadline(0.003, raises: false, &wait) },
       timeout: ->(wait) { Timeout.timeout(0.003) { wait.call } rescue Timeout::Error },
@@ -509,7 +509,7 @@ class TestCancelled < ReactorTest
     end
   end
 
-  def test_a_monitor_is_not_lost_when_its_condition_s_wait_is_ended
+  def test_a_monitor_is_not_lost_when_a_wait_for_its_condition_is_interrupted
     monitor = Monitor.new
     condition = monitor.new_cond
     in_fiber do

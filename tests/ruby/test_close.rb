@@ -366,7 +366,7 @@ class TestClose < ReactorTest
   end
 
   # The workaround: the VM wakes a closer without a scheduler in another way.
-  def test_a_thread_without_a_scheduler_closes_an_io_whose_reader_goes_on
+  def test_a_thread_without_a_scheduler_closes_an_io_whose_reader_continues
     reading, = pipe
     leave = Thread::Queue.new
     reader = Thread.new { reading.read(1) rescue leave.pop }

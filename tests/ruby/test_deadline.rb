@@ -28,7 +28,7 @@ class TestDeadline < ReactorTest
     assert_in_delta 60, queue.pop, 59
   end
 
-  def test_a_time_that_is_over_ends_the_block_at_its_first_wait
+  def test_a_limit_that_has_already_elapsed_ends_the_block_at_its_first_wait
     virtual do |clock|
       [0, -1].each { |seconds| assert_equal 1, Reactor.deadline(seconds) { 1 } }
       [0, -1].each { |seconds| assert_raises(Exceeded) { Reactor.deadline(seconds) { assert_equal 0.0, Reactor.remaining; sleep 1 } } }
@@ -75,7 +75,7 @@ class TestDeadline < ReactorTest
   end
 
   # A fiber that is not a task may outlive the block. The deadline applies to it as long as the block runs.
-  def test_a_fiber_that_outlives_the_block
+  def test_a_fiber_that_outlives_the_block_has_no_deadline_afterwards
     virtual do
       log = []
       ended = Thread::Queue.new
@@ -120,7 +120,7 @@ class TestDeadline < ReactorTest
     end
   end
 
-  def test_it_goes_on_when_the_block_is_left_in_another_way
+  def test_no_deadline_remains_when_the_block_is_left_in_another_way
     virtual do
       [-> { raise KeyError }, -> { throw :tag }].each { |leave| outcome { catch(:tag) { Reactor.deadline(1) { leave.call } } } }
       [1].each { Reactor.deadline(1) { break } }

@@ -116,7 +116,7 @@ class TestDroppedEnumerators < ReactorTest
     assert_equal [run_plain(&waiting)] * 2, run_scheduler { Array.new(2) { waiting.call } }
   end
 
-  def test_an_enumerator_inside_a_timeout_goes_on_after_it_has_raised_in_a_fiber_that_waits
+  def test_an_enumerator_inside_a_timeout_continues_after_it_has_raised_in_a_fiber_that_waits
     log = []
     run_scheduler do
       sleeper = Fiber.schedule { log << outcome { sleep } }

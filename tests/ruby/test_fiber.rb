@@ -18,7 +18,7 @@ class TestFiber < ReactorTest
   end
 
   # CRuby's reference scheduler does not return to the caller here.
-  def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
+  def test_a_fiber_that_schedules_a_fiber_continues_when_that_one_parks
     log = []
     done = Queue.new
     in_fiber do
@@ -32,7 +32,7 @@ class TestFiber < ReactorTest
   end
 
   # A fiber that ends returns to the root fiber. The fiber that scheduled it must run before the root fiber continues.
-  def test_a_fiber_goes_on_when_a_fiber_it_scheduled_ends
+  def test_a_fiber_continues_when_a_fiber_that_it_has_scheduled_ends
     run_scheduler do
       log = []
       Fiber.schedule { Fiber.schedule { log << :child }; log << :parent }

@@ -662,7 +662,7 @@ class TestFiles < ReactorTest
   end
 
   # During a write the VM holds the IO's mutex, for which the main program cannot wait.
-  def test_a_fiber_whose_time_is_over_writes_before_the_main_program_goes_on
+  def test_a_fiber_that_has_used_up_its_time_slice_writes_before_the_main_program_continues
     said = child_says(<<~RUBY, @path)
       File.open(ARGV.first, "w") do |file|
         file.sync = true

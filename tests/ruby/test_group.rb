@@ -24,7 +24,7 @@ class TestGroup < ReactorTest
 
   # --- results ---------------------------------------------------------------------------------------------------
 
-  def test_the_block_s_value_is_returned_when_all_tasks_have_ended
+  def test_the_value_of_the_block_is_returned_when_all_tasks_have_ended
     log = []
     value = in_fiber do
       Reactor.group do |group|
@@ -119,7 +119,7 @@ class TestGroup < ReactorTest
     assert_equal [[0, 1, 2, 3], [3]], got
   end
 
-  def test_a_task_tells_its_state_its_value_and_its_error
+  def test_a_task_has_a_state_a_value_and_an_error
     in_fiber do
       kept = nil
       assert_raises(KeyError) do
@@ -218,7 +218,7 @@ class TestGroup < ReactorTest
 
   # --- settle and any --------------------------------------------------------------------------------------------
 
-  def test_settle_tells_how_each_task_has_ended_and_the_group_goes_on
+  def test_settle_shows_how_each_task_has_ended_and_the_group_continues
     error = KeyError.new("own")
     seen = in_fiber do
       Reactor.group(limit: 2) do |group|
@@ -230,7 +230,7 @@ class TestGroup < ReactorTest
     assert_equal [], in_fiber { Reactor.group { |group| group.settle([]) { flunk } } }
   end
 
-  def test_settle_has_what_came_in_time_and_the_group_goes_on
+  def test_settle_returns_what_came_in_time_and_the_group_continues
     Reactor::Testing.virtual_time do |clock|
       Reactor.group(limit: 2) do |group|
         tasks = group.settle([[1, 0], [9, 0], [2, 1], [3, 0]], timeout: 2.5) { |seconds, more| begin; sleep seconds + more; seconds; rescue Timeout::Error; flunk; end }

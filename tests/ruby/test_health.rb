@@ -87,7 +87,7 @@ class TestHealth < ReactorTest
     end
   end
 
-  def test_a_sleep_that_goes_on_counts_for_another_thread
+  def test_a_sleep_in_progress_counts_for_another_thread
     run_scheduler do |scheduler|
       sleeper = Fiber.schedule { sleep }
       looker = Thread.new do
@@ -183,7 +183,7 @@ class TestHealth < ReactorTest
     assert_operator health.turns.sum, :<, 3600
   end
 
-  def test_a_closed_scheduler_still_tells_its_numbers
+  def test_a_closed_scheduler_still_has_its_measurements
     scheduler = nil
     run_scheduler { |made| scheduler = made }
     scheduler.close

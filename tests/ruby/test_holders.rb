@@ -175,7 +175,7 @@ class TestHolders < ReactorTest
     end
   end
 
-  def test_a_fiber_whose_wait_is_over_or_that_runs_is_not_named
+  def test_a_fiber_that_is_ready_or_running_is_not_named
     mutex = Thread::Mutex.new
     woken = -> { mutex.synchronize { sleep } }
     run_scheduler do |scheduler|
@@ -185,7 +185,7 @@ class TestHolders < ReactorTest
     end
   end
 
-  def test_a_dump_has_them
+  def test_a_dump_shows_the_holders
     mutex = Thread::Mutex.new
     holding(-> { mutex.synchronize { sleep } }) do |_, scheduler|
       assert_match(/^  #<Fiber:.* holds a #{named("Mutex")} since /, scheduler.dump)

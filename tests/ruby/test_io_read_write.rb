@@ -312,7 +312,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   # Without a scheduler, a read with this timeout waits forever.
-  def test_an_io_timeout_of_zero_is_over_at_once
+  def test_an_io_timeout_of_zero_elapses_at_once
     r, = pipe
     r.timeout = 0
     reads = [-> { r.read(1) }, -> { r.readpartial(1) }, -> { r.gets }, -> { r.getc }]

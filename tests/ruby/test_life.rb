@@ -334,7 +334,7 @@ class TestLife < ReactorTest
   end
 
   # Ruby removes the scheduler from the thread, whatever its hook has raised.
-  def test_a_scheduler_that_one_of_its_fibers_takes_away_from_the_thread_goes_on
+  def test_a_scheduler_that_one_of_its_fibers_removes_from_the_thread_continues
     log = []
     reader, writer = pipe
     run_scheduler do |scheduler|

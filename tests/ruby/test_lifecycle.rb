@@ -105,7 +105,7 @@ class TestLifecycle < ReactorTest
     assert_equal [:slept], log
   end
 
-  def test_a_closed_scheduler_is_told_of_no_more_closes
+  def test_a_closed_scheduler_is_not_notified_of_closes
     told = nil
     closed = run_scheduler { |scheduler| told = Reactor::Schedulers.list.include?(scheduler); scheduler }
     assert_equal [true, false], [told, Reactor::Schedulers.list.include?(closed)]

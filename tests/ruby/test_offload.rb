@@ -190,7 +190,7 @@ class TestOffload < ReactorTest
   end
 
   # Each nested frame took some of the fiber's stack.
-  def test_thousands_of_interrupts_of_a_job_that_goes_on_end_in_the_last_one
+  def test_of_thousands_of_interrupts_of_a_job_that_continues_the_last_one_is_raised
     in_fiber do |scheduler|
       gate, begun = Thread::Queue.new, Thread::Queue.new
       ended = left = nil

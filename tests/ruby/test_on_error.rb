@@ -94,7 +94,7 @@ class TestOnError < ReactorTest
     assert_equal [[KeyError, "0", true, 10, nil], [KeyError, "1", true, 10, nil]], given
   end
 
-  def test_what_is_raised_elsewhere_is_not_given
+  def test_an_error_that_is_raised_elsewhere_is_not_passed_to_on_error
     other = Class.new(Exception) # rubocop:disable Lint/InheritException -- neither StandardError nor ScriptError
     { IndexError => -> { Fiber.schedule { raise IndexError } }, # before its first wait: to its caller, the block
       KeyError => -> { raise KeyError },

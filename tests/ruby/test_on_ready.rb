@@ -193,7 +193,7 @@ class TestOnReady < ReactorTest
 
   # The VM runs finalizers where it makes a fiber, and one that unlinks a Tempfile calls a hook (Ruby 3.4). Here, the code called
   # at that place stands in for the finalizer.
-  def test_a_fiber_whose_wait_ends_in_a_finalizer_while_it_starts_a_watcher_goes_on
+  def test_a_fiber_whose_wait_ends_in_a_finalizer_while_it_starts_a_watcher_continues
     said = child_says(<<~RUBY)
       require "socket"
       finalizer = nil
@@ -310,7 +310,7 @@ class TestOnReady < ReactorTest
     assert_equal Array.new(count) { |i| [i, "x"] }, log.sort
   end
 
-  def test_a_watcher_that_is_over_keeps_neither_io_nor_block
+  def test_a_watcher_that_has_ended_keeps_neither_io_nor_block
     ends = { cancelled: ->(watcher, _) { watcher.cancel }, closed: ->(_, io) { io.close }, timeout: ->(watcher, _) { sleep 0.001 while watcher.waiting? } }
     ends.each do |reason, finish|
       run_scheduler do |scheduler|
@@ -339,7 +339,7 @@ class TestOnReady < ReactorTest
 
   # --- the scheduler -----------------------------------------------------------------------------------------------
 
-  def test_run_goes_on_as_long_as_a_watcher_waits_unless_it_is_transient
+  def test_run_continues_as_long_as_a_watcher_waits_unless_it_is_transient
     log = []
     run_scheduler do |scheduler|
       reading, writing = pair
@@ -404,7 +404,7 @@ class TestOnReady < ReactorTest
     assert_equal "[[:failed, :ready], true]\n[FiberError, true, 0]\n", said
   end
 
-  def test_a_forked_child_does_not_have_it
+  def test_a_forked_child_does_not_have_the_watcher
     needs_fork
     run_scheduler do |scheduler|
       reading, writing = pair
@@ -432,7 +432,7 @@ class TestOnReady < ReactorTest
 
   # --- observers ---------------------------------------------------------------------------------------------------
 
-  def test_it_is_seen_as_what_it_is
+  def test_a_watcher_is_shown_as_a_watcher
     run_scheduler do |scheduler|
       io = pair.first
       watcher = scheduler.on_ready(io, transient: true) { flunk }
@@ -476,7 +476,7 @@ class TestOnReady < ReactorTest
     assert_equal :pushed, found
   end
 
-  def test_virtual_time_counts_for_it
+  def test_the_timeout_of_a_watcher_elapses_in_virtual_time
     log = []
     Reactor::Testing.virtual_time(backend: BACKEND) do |clock|
       reading, writing = pair

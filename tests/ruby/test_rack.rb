@@ -181,7 +181,7 @@ class TestRack < ReactorTest
     end
   end
 
-  def test_a_header_that_comes_byte_by_byte_is_refused_when_its_time_is_over
+  def test_a_header_that_comes_byte_by_byte_is_refused_when_its_time_limit_elapses
     serve(ECHO, header_timeout: 0.05) do |port|
       socket = TCPSocket.new("127.0.0.1", port)
       sent = +"GET / HTTP/1.1\r\nHost: a\r\n"

@@ -84,7 +84,7 @@ class TestRackup < ReactorTest
     end
   end
 
-  def test_workers_share_a_listener_unless_they_are_told_otherwise
+  def test_workers_share_a_listener_unless_the_options_say_otherwise
     skip "no /proc/net/tcp" unless File.exist?("/proc/net/tcp")
     { [] => 1, ["ReusePort=false"] => 1, ["ReusePort=true"] => 3 }.each do |options, listeners|
       ended = rackup("Workers=3", *options) do |port, _|
@@ -126,7 +126,7 @@ class TestRackup < ReactorTest
     assert_equal [0, ""], ended
   end
 
-  def test_workers_that_compute_are_killed_when_their_time_is_over
+  def test_workers_that_compute_are_killed_when_their_time_limit_elapses
     status, = rackup("Workers=2", "StopTimeout=0.01") do |port, pid|
       before = Array.new(20) { get(port) }.uniq
       @busy = track(TCPSocket.new("127.0.0.1", port))
@@ -387,7 +387,7 @@ class TestRackup < ReactorTest
     assert_equal [0, "1\n"], [child.status.exitstatus, child.out], child.err
   end
 
-  def test_systemd_is_told_once_all_workers_serve
+  def test_systemd_is_notified_once_all_workers_serve
     child = service("workers: 2, before_fork: -> { $starts += 1 }, after_fork: -> { exit!(1) if $starts == 1 }", "puts STATES.recv(100), LOGGED.pop", <<~RUBY)
       $starts = 0
       STATES = Socket.new(:UNIX, :DGRAM).tap { |socket| socket.bind(Addrinfo.unix(ENV["NOTIFY_SOCKET"] = File.join(Dir.mktmpdir, "notify"))) }

@@ -46,7 +46,7 @@ class TestReopen < ReactorTest
   # In threads, the wait continues, and notices the new file when the old one wakes it. Here the new file ends the wait. A thread
   # whose status is "sleep" may not have reached its system call. Then it reads the new file at once, and the old pipe has no
   # reader any more.
-  def test_reopen_with_a_path_goes_on_with_the_new_file
+  def test_a_wait_continues_with_the_new_file_after_a_reopen_with_a_path
     path = file_of("new\n")
     [method(:pipe), method(:pair)].product(READS.keys) do |make, name|
       plain, ours = both do |way|
@@ -73,7 +73,7 @@ class TestReopen < ReactorTest
     assert_equal plain, ours
   end
 
-  def test_select_goes_on_with_the_new_file
+  def test_select_continues_with_the_new_file
     io, = pipe
     other, writing = pipe
     found = by_a_fiber(-> { IO.select([io]) }) { io.reopen(other); writing << "x" }

@@ -94,7 +94,7 @@ class TestRun < ReactorTest
     assert_equal [:outlives], log
   end
 
-  def test_what_ends_a_block_in_a_root_fiber_goes_on_there
+  def test_what_ends_a_block_in_a_root_fiber_is_raised_there
     run_scheduler do |scheduler|
       error = IOError.new("own")
       assert_same error, assert_raises(IOError) { Reactor.run { sleep 0.001; raise error } }

@@ -42,7 +42,7 @@ class TestSemaphore < ReactorTest
     assert_equal [2, 2, "#<Reactor::Semaphore 2 of 2 available>"], [semaphore.available, semaphore.permits, semaphore.inspect]
   end
 
-  def test_a_time_that_is_over
+  def test_a_timeout_of_acquire_elapses
     Reactor::Testing.virtual_time do |clock|
       semaphore = Reactor::Semaphore.new(1)
       semaphore.acquire
@@ -102,7 +102,7 @@ class TestSemaphore < ReactorTest
     end
   end
 
-  def test_threads_whose_time_is_over_lose_no_permit_and_give_none_twice
+  def test_threads_whose_time_limit_elapses_lose_no_permit_and_release_none_twice
     semaphore = Reactor::Semaphore.new(20)
     threads = Array.new(3) do |i|
       random = Random.new(i)

@@ -470,7 +470,7 @@ class TestServer < ReactorTest
     end
   end
 
-  def test_opens_and_closes_are_told_and_errors_of_the_callbacks_are_only_reported
+  def test_on_open_and_on_close_are_called_and_their_errors_are_only_reported
     told = []
     options = { on_open: ->(socket) { told << [:open, socket.closed?]; raise "in on_open" }, on_close: ->(socket) { told << [:close, socket.closed?]; raise "in on_close" } }
     _, words = capture_io do

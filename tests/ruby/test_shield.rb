@@ -102,7 +102,7 @@ class TestShield < ReactorTest
     assert_equal %i[rescued raise throw], log
   end
 
-  def test_a_time_that_is_over_before_is_raised_before_the_block
+  def test_a_limit_that_has_elapsed_before_is_raised_before_the_block
     shield = proc { begin; Reactor.shield { flunk }; rescue StandardError; flunk; end }
     over = lambda do
       assert_raises(Timeout::Error) { Reactor.group(timeout: 0, &shield) }

@@ -80,7 +80,7 @@ class TestSimulation < SimulationTest
     end
   end
 
-  def test_nobody_there
+  def test_a_connection_to_nobody_is_refused_or_times_out
     simulate do |world|
       world.host("server") { TCPServer.new("server", 80).close }
       world.client("client") do
@@ -145,7 +145,7 @@ class TestSimulation < SimulationTest
     end
   end
 
-  def test_where_a_server_listens
+  def test_a_server_is_found_only_where_it_listens
     simulate do |world|
       listeners = []
       world.host("server") do

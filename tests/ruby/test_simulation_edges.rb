@@ -96,7 +96,7 @@ class TestSimulationEdges < SimulationTest
     assert_raises(Timeout::Error) { run_plain(&limit) }
   end
 
-  def test_a_client_that_would_go_on_at_the_very_end_is_not_stuck
+  def test_a_client_that_would_continue_at_the_very_end_is_not_stuck
     SEEDS.each do |seed|
       simulate(seed, until: 10) { |world| 2.times { |i| world.client("client #{i}") { loop { sleep 1 } } } }
     end

@@ -57,7 +57,7 @@ class TestTop < ReactorTest
 
   # --- for scripts -----------------------------------------------------------------------------------------------
 
-  def test_all_schedulers_of_a_process_are_told_as_json
+  def test_all_schedulers_of_a_process_are_printed_as_json
     observed do |pid|
       out, error, status = top("--once", "--json", pid)
       assert_equal ["", 0], [error, status]
@@ -101,7 +101,7 @@ class TestTop < ReactorTest
     end
   end
 
-  def test_slow_turns_are_told_with_their_backtraces
+  def test_slow_turns_are_printed_with_their_backtraces
     observed(<<~'RUBY') do |pid|
       ended = Thread::Queue.new
       Thread.new do
@@ -166,7 +166,7 @@ class TestTop < ReactorTest
 
   # --- what cannot be looked at ----------------------------------------------------------------------------------
 
-  def test_a_process_that_cannot_be_looked_at_is_told
+  def test_a_process_that_cannot_be_observed_is_reported
     pid = Process.spawn("true")
     Process.wait(pid)
     assert_equal ["", "reactor-top: there is no process #{pid}\n", 1], top(pid, "--once")
@@ -177,7 +177,7 @@ class TestTop < ReactorTest
     assert_match(/needs a terminal/, top(Process.pid)[1])
   end
 
-  def test_a_stopped_process_is_told_and_not_waited_for
+  def test_a_stopped_process_is_reported_and_not_waited_for
     observed do |pid|
       Process.kill(:STOP, pid)
       assert_equal ["", "reactor-top: process #{pid} has not answered for 0.1 s\n", 1], top("--wait", 0.1, "--once", pid)
@@ -337,7 +337,7 @@ class TestTop < ReactorTest
     terminal&.close
   end
 
-  def test_the_view_goes_on_until_q_ctrl_c_or_sigterm_and_restores_the_terminal
+  def test_the_view_runs_until_q_ctrl_c_or_sigterm_and_restores_the_terminal
     observed do |pid|
       { "q" => 0, "\x03" => 0, :TERM => 130 }.each do |ending, status|
         in_terminal(pid) do |terminal|
@@ -364,7 +364,7 @@ class TestTop < ReactorTest
     end
   end
 
-  def test_a_process_that_stops_is_told_and_the_view_goes_on_when_it_does
+  def test_a_process_that_stops_is_reported_and_the_view_continues_when_it_does
     observed do |pid|
       in_terminal(pid) do |terminal|
         Process.kill(:STOP, pid)

@@ -106,7 +106,7 @@ class TestTrap < ReactorTest
     end
   end
 
-  def test_what_ends_the_handlers_wait_and_the_one_that_it_interrupts_is_told_apart
+  def test_what_ends_the_handlers_wait_does_not_end_the_one_that_it_interrupts
     assert_equal "[1, :inner]", after_a_signal_in("[$queue.pop, $got]", handler: "$got = $inner.pop", outside: "$inner << :inner; $queue << 1").first
   end
 
