@@ -604,7 +604,7 @@ class TestInspection < ReactorTest
     File.unlink(file.path)
   end
 
-  # These threads seem to wait for ever whenever they wait. (Those that end crash Ruby before 4.0: see test_life.rb.)
+  # These threads seem to wait for ever whenever they wait. (Those that end crash Ruby before 4.0: see test_ractors.rb.)
   if RUBY_VERSION >= "4.0"
     def test_no_deadlock_is_reported_among_mn_threads
       env = { "RUBY_MN_THREADS" => "1" }

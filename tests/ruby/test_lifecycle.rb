@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# The life of a scheduler: new, run, close, replacement, threads, fork.
+# The life of a scheduler: new, run, close, replacement, threads, fork, daemon; and that memory stays flat.
 class TestLifecycle < ReactorTest
   def test_close_drains_and_may_be_called_twice
     log = []
@@ -130,6 +130,34 @@ class TestLifecycle < ReactorTest
     assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
   end
 
+  def test_daemon_continues_in_the_forked_process
+    needs_fork
+    [false, true].each do |inside|
+      r, w = IO.pipe
+      code = <<~'RUBY'
+        out = IO.for_fd(ARGV[0].to_i)
+        out.sync = true
+        life = lambda do
+          Process.daemon(true, true)
+          Thread.new do
+            Fiber.set_scheduler(Reactor::Scheduler.new)
+            Fiber.schedule { sleep 0.01; out << "daemon " }
+          end.join
+          out << "ends"
+        end
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0.02; out << "not here " } # belongs to the process that daemon ends
+        ARGV[1] == "true" ? Fiber.schedule(&life) : life.call
+      RUBY
+      run_child(code, w.fileno, inside, options: { w => w })
+      w.close
+      assert r.wait_readable(TEST_TIMEOUT)
+      assert_equal "daemon ends", r.read, "inside a fiber: #{inside}"
+    ensure
+      [r, w].each(&:close)
+    end
+  end
+
   # The VM checks for a kill where methods return.
   def test_a_thread_that_is_killed_anywhere_in_the_end_of_its_scheduler_leaves_no_fiber_thread_or_descriptor
     steps, = kill_while_closing(nil)
@@ -185,5 +213,75 @@ class TestLifecycle < ReactorTest
       kept = ObjectSpace.reachable_objects_from(scheduler)
       assert_empty kept.grep(Reactor.const_get(:VM)::Starter) + (kept.grep(Fiber) - [Fiber.current])
     end
+  end
+
+  IN_A_FIBER = [
+    ->(&block) { block.call }, ->(&block) { Fiber.new(&block).resume },
+    ->(&block) { Fiber.new { Enumerator.new { |items| items << block.call }.next }.resume },
+    ->(&block) { Enumerator.new { |items| sleep 0; items << block.call }.next }
+  ].freeze
+
+  # A scheduler ended by one of its own fibers, or on behalf of one, would wait for that fiber.
+  def test_a_fiber_cannot_end_its_own_scheduler
+    log = []
+    reader, writer = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule { log << reader.readpartial(1) }
+      Fiber.schedule do
+        %i[run close scheduler_close shutdown drain cancel].product(IN_A_FIBER) do |method, place|
+          assert_raises(FiberError, method) { place.call { scheduler.public_send(method) } }
+        end
+        refute_predicate scheduler, :closed?
+        sleep 0
+        writer << "x"
+      end
+      scheduler.run
+      log << scheduler.live
+    end
+    assert_equal ["x", 0], log
+  end
+
+  # Ruby removes the scheduler from the thread, whatever its hook has raised.
+  def test_a_scheduler_that_one_of_its_fibers_removes_from_the_thread_continues
+    log = []
+    reader, writer = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule { log << reader.readpartial(1) }
+      Fiber.schedule do
+        sleep 0
+        assert_raises(FiberError) { Fiber.set_scheduler(nil) }
+        log << Fiber.scheduler
+        writer << "x"
+      end
+      scheduler.run
+      scheduler.close
+    end
+    assert_equal [nil, "x"], log
+  end
+
+  # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
+  def test_memory_stays_flat_over_many_descriptors
+    needs_linux "resident memory from /proc"
+    count = LONG ? 1_000_000 : 20_000
+    out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)
+      rss = -> { 3.times { GC.start }; File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      count = Integer(ARGV[0])
+      life = lambda do |n|
+        pairs = Array.new(100) { IO.pipe }
+        IO.select(pairs.map(&:first), nil, nil, 0.00001)
+        pairs.each_with_index { |pair, i| pair.each(&:close) unless (i % 10).zero? }
+      end
+      Fiber.schedule do
+        (count / 400).times(&life)
+        before = rss.()
+        (count / 200).times(&life)
+        puts rss.() - before
+        puts Fiber.scheduler.stats[:timers]
+      end
+    RUBY
+    grown, left = out.lines(chomp: true)
+    assert_operator grown.to_i, :<, 5_000
+    assert_equal "0", left, "timers"
   end
 end

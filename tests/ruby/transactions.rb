@@ -3,7 +3,7 @@
 require "socket"
 require_relative "servers"
 
-# Real transactions that are cancelled in their middle: for test_servers.rb and test_rackup.rb. A process that runs them has
+# Real transactions that are cancelled in their middle: for test_real_servers.rb and test_rackup.rb. A process that runs them has
 # Reactor loaded, and loads the library that it is asked for.
 module Transactions
   Failed = Class.new(StandardError)

@@ -9,7 +9,7 @@ module Runner
     # Files that do not depend on the backend: they run on the first backend only.
     BACKEND_INDEPENDENT = %w[
       test_bench test_docs test_examples test_fuzz test_gems test_layers test_panic_points test_rails test_runner
-      test_servers test_types test_wide
+      test_real_servers test_types test_wide
     ].freeze
     # Of these the tests of our own tools: they run on one Ruby only, as does the documentation's site.
     OF_TOOLS = %w[test_bench test_fuzz test_layers test_panic_points test_runner test_types test_wide].freeze

@@ -7,7 +7,7 @@ require "net/http"
 require "openssl"
 
 # Real servers and common client libraries: a hundred operations at once under one scheduler, in plain blocking code.
-class TestServers < ReactorTest
+class TestRealServers < ReactorTest
   COUNT = 100
 
   # The reasons why libraries cannot be loaded. Each is tried once, because a failed attempt may have loaded part of it.
