@@ -238,6 +238,17 @@ class ReactorTest < Minitest::Test
     clock - start
   end
 
+  def compute(seconds)
+    limit = clock + seconds
+    nil until clock > limit
+  end
+
+  # A wait that only something else ends.
+  def never = Thread::Queue.new.pop
+
+  # Runs the block in a fiber, in virtual time: a limit elapses only when no fiber can run, however slow the machine is.
+  def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
+
   # Returns once the thread waits: in a queue, a lock, a sleep, a join or for a descriptor.
   def until_asleep(thread)
     assert eventually { thread.stop? }, "#{thread.inspect} never slept"
@@ -338,6 +349,8 @@ class ReactorTest < Minitest::Test
   ensure
     server&.close
   end
+
+  def listener = track(TCPServer.new("127.0.0.1", 0))
 
   # Fills an IO until it would block. Returns the number of bytes written.
   def fill(io)

@@ -64,8 +64,6 @@ class TestBadInput < ReactorTest
     [TypeError, /settle/, -> { run_plain { Reactor::Testing.virtual_time(settle: nil) { flunk } } }]
   ].freeze
 
-  def listener = track(TCPServer.new("127.0.0.1", 0))
-
   def test_a_wrong_option_is_named
     in_fiber do
       OPTIONS.each do |kind, message, call|

@@ -7,8 +7,6 @@ require "reactor/testing"
 class TestDeadline < ReactorTest
   Exceeded = Reactor::DeadlineExceeded
 
-  def never = Thread::Queue.new.pop
-
   def virtual(&block) = Reactor::Testing.virtual_time(&block)
 
   def test_a_block_in_time_has_its_value_and_knows_what_is_left

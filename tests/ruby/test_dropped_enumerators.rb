@@ -32,9 +32,6 @@ class TestDroppedEnumerators < ReactorTest
     GC.compact if GC.respond_to?(:compact)
   end
 
-  # Runs the block in a fiber, in virtual time: a limit elapses only when no fiber can run, however slow the machine is.
-  def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
-
   def fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
 
   # The share of fibers and timers left by the block, which drops that many. It runs in a fiber that then ends, so that its stack

@@ -5,8 +5,6 @@ require "reactor/testing"
 
 # Reactor.group: tasks that end together. No task outlives its group, whatever ends that.
 class TestGroup < ReactorTest
-  def never = Thread::Queue.new.pop
-
   # A wait that is cancelled, and whose ensure clause waits in several ways.
   def cancelled(log, name)
     yield

@@ -7,11 +7,6 @@ require "reactor/testing"
 class TestHealth < ReactorTest
   H = Reactor::Histogram
 
-  def compute(seconds)
-    limit = clock + seconds
-    nil until clock > limit
-  end
-
   # --- histograms ------------------------------------------------------------------------------------------------
 
   def histogram(*seconds) = H.new.tap { |histogram| seconds.each { |duration| histogram.record(duration) } }

@@ -13,8 +13,6 @@ class TestServer < ReactorTest
     line && line != "bye\n"
   end
 
-  def listener = track(TCPServer.new("127.0.0.1", 0))
-
   # Runs a server in the current scheduler, gives the client's fiber a way to connect, and stops the server afterwards.
   def serving(scheduler, answer = UPCASE, **options)
     listening = listener

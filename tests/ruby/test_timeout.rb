@@ -236,9 +236,6 @@ class TestTimeout < ReactorTest
     assert_equal expected, got
   end
 
-  # Runs the block in a fiber, in virtual time: a limit elapses only when no fiber can run, however slow the machine is.
-  def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
-
   def test_the_timeout_of_a_suspended_enumerator_whose_owner_has_ended_is_raised_nowhere
     log = []
     run_in_virtual_time do
