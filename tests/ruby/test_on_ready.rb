@@ -510,10 +510,6 @@ class TestOnReady < ReactorTest
       }.each do |arguments, error|
         assert_equal [:raised, error], outcome { scheduler.on_ready(*arguments) { flunk } }, arguments.inspect
       end
-      [[-1, ArgumentError], ["1", TypeError]].each do |timeout, error|
-        assert_equal [:raised, error], outcome { scheduler.on_ready(reading, timeout: timeout) { flunk } }
-      end
-      assert_equal [:raised, ArgumentError], outcome { scheduler.on_ready(reading) }
       assert_equal [0, 0], scheduler.stats.values_at(:watchers, :timers)
     end
   end
