@@ -55,7 +55,7 @@ module Reactor
     # the client does not send a request into a closing connection.
     GRACE = 1
     # Keywords of {#run}.
-    RUNS = %i[host port workers stop_timeout backend reuse_port backlog socket_mode worker_timeout before_fork after_fork].freeze
+    RUNS = %i[host port workers stop_timeout backend scheduler reuse_port backlog socket_mode worker_timeout before_fork after_fork].freeze
     # Where errors and restarts go without a logger. (Logger is not in Ruby 4.0's library, but in a gem.)
     module Stderr
       def self.error(text = yield) = $stderr.puts("#{Time.now.strftime('%FT%T')} reactor: #{text}")
@@ -128,6 +128,7 @@ module Reactor
     #   replace all workers, one after another, while the listeners stay open.
     # @param stop_timeout [Numeric] seconds after the signal in which responses may be completed
     # @param backend see {Lifecycle#initialize}
+    # @param scheduler [Hash] other options of {Lifecycle#initialize}: `stall`, `on_stall`, `workers` (for {Reactor.offload}), `policy`
     # @param reuse_port [Boolean] whether each worker gets a listener of its own, among which the kernel distributes connections
     #   (SO_REUSEPORT); otherwise the workers share one, and a worker that computes accepts nothing
     # @param backlog [Integer] connections that may wait in the queue of each listener, at least 1
@@ -143,9 +144,9 @@ module Reactor
     # @raise [SystemCallError] the address is in use, or does not belong to this machine
     # @raise [RuntimeError] this thread has a scheduler already
     # @raise [NotImplementedError] workers without fork(2), or reuse_port without SO_REUSEPORT
-    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, reuse_port: false, backlog: Socket::SOMAXCONN,
-            socket_mode: nil, worker_timeout: nil, before_fork: nil, after_fork: nil, &begun)
-      Service.new(self, @logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
+    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil, scheduler: {}, reuse_port: false,
+            backlog: Socket::SOMAXCONN, socket_mode: nil, worker_timeout: nil, before_fork: nil, after_fork: nil, &begun)
+      Service.new(self, @logger, host:, port:, workers:, stop_timeout:, backend:, scheduler:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
                                  before_fork:, after_fork:).run(&begun)
     end
 

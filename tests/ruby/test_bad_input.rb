@@ -56,6 +56,7 @@ class TestBadInput < ReactorTest
     *{ stall: "soon", workers: "2" }.map { |name, value| [TypeError, /#{name}.*String/, -> { Reactor::Scheduler.new(name => value) }] },
     [ArgumentError, /stall/, -> { Reactor::Scheduler.new(stall: -1) }],
     [TypeError, /on_stall/, -> { Reactor::Scheduler.new(stall: 1, on_stall: 5) }],
+    [TypeError, /on_stall/, -> { Reactor::Scheduler.new(on_stall: 5) }],
     [ArgumentError, /unknown policy :some.*measured, always, never/, -> { Reactor::Scheduler.new(policy: :some) }],
     [ArgumentError, /longer_than/, -> { Fiber.scheduler.holders(longer_than: -1) }],
     [TypeError, /longer_than/, -> { Fiber.scheduler.holders(longer_than: nil) }],

@@ -260,6 +260,18 @@ class TestRackup < ReactorTest
     end
   end
 
+  def test_options_of_the_scheduler
+    Dir.mktmpdir do |folder|
+      file, stalls = File.join(folder, "settings.rb"), File.join(folder, "stalls")
+      File.write(file, "{ scheduler: { stall: 0.01, on_stall: ->(stall) { File.write(#{stalls.inspect}, stall.class) } } }")
+      config = "run ->(_) { until File.exist?(#{stalls.inspect}) do end; [200, {}, [File.read(#{stalls.inspect})]] }"
+      assert_equal [0, ""], (rackup("Settings=#{file}", config: config) { |port, _| assert_equal "Reactor::Stall", get(port) })
+      File.write(file, "{ scheduler: { stall: -1 } }")
+      child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
+      assert_match(/\Areactor does not start: stall.*\n\z/, child.err)
+    end
+  end
+
   # systemd passes listening sockets from descriptor 3 on, and is told the state by datagrams.
   def test_systemd
     Dir.mktmpdir do |folder|

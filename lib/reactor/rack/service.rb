@@ -19,7 +19,7 @@ module Reactor
       private_constant :Ended, :START, :PAUSE, :FAILED_STARTS, :MARGIN
 
       # @api private
-      def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
+      def initialize(rack, logger, host:, port:, workers:, stop_timeout:, backend:, scheduler:, reuse_port:, backlog:, socket_mode:, worker_timeout:,
                      before_fork:, after_fork:)
         workers = Checks.count(:workers, Integer(workers), 0)
         raise NotImplementedError, "workers need fork(2), which this platform lacks" if workers.positive? && !Process.respond_to?(:fork)
@@ -28,7 +28,8 @@ module Reactor
 
         @rack = rack
         @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
-        @backend = Internal.choose(backend) # raises before anything listens or is forked
+        @scheduler = { **scheduler, backend: Internal.choose(backend) }
+        Scheduler.new(**@scheduler).close # raises before anything listens or is forked
         @logger = logger
         @worker_timeout = Checks.seconds(:worker_timeout, worker_timeout)
         hosts = Array(host).map { |one| String(one) }
@@ -48,7 +49,7 @@ module Reactor
       end
 
       # @return [Symbol] the backend it uses
-      attr_reader :backend
+      def backend = @scheduler[:backend]
 
       # @return [Limits]
       def limits = @rack.limits
@@ -82,7 +83,7 @@ module Reactor
       #
       # @yield once it accepts connections
       def serve(listeners, stop, hasten)
-        Reactor.run(backend: @backend, on_error: ->(error, _) { @rack.report(error, nil) }) do
+        Reactor.run(**@scheduler, on_error: ->(error, _) { @rack.report(error, nil) }) do
           servers = listeners.map { |listener| @rack.serve(listener) }
           yield if block_given?
           @rack.reopen_logs until stop.pop == :stop
