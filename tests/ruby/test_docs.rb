@@ -24,12 +24,13 @@ class TestDocs < ReactorTest
     define_method(block.name) { run_block(block) }
   end
 
-  # The servers among them, before whose clients another one connects and leaves: they must neither report it nor spin.
+  # The servers among them, before whose clients one connects and leaves, and another resets its connection: they must neither report it,
+  # nor end, nor spin.
   LISTENER = /^ *(\w+) = TCPServer\.new\("127\.0\.0\.1", 0\)\n/
   BLOCKS.select { |block| block.language == "ruby" && block.code.match?(/^ +loop do|Reactor::(?:Server|Rack)/) && block.code.match?(LISTENER) }.each do |block|
     define_method("#{block.name}_when_a_client_leaves_early") do
       early = block.dup
-      early.code = block.code.sub(LISTENER) { "#{$&}TCPSocket.new(\"127.0.0.1\", #{$1}.addr[1]).close\n" }
+      early.code = block.code.sub(LISTENER) { "#{$&}2.times { |linger| TCPSocket.new(\"127.0.0.1\", #{$1}.addr[1]).tap { |early| early.setsockopt(:SOCKET, :LINGER, [linger, 0].pack(\"ii\")) }.close }\n" }
       run_block(early)
     end
   end
