@@ -205,6 +205,7 @@ impl Pool {
     }
 
     /// How long jobs were queued before they began. Empty in a child of fork(2).
+    #[cfg(feature = "unstable")] // as the type Histogram
     pub fn queue_times(&self) -> Histogram {
         if !self.is_of_this_process() {
             return Histogram::new();
