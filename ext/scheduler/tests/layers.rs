@@ -158,7 +158,7 @@ fn init_makes_what_ruby_makes_once() {
     }
     found.sort();
     assert_eq!(found, LAZY);
-    assert_eq!(classes.len(), 5, "{classes:?}");
+    assert_eq!(classes.len(), 6, "{classes:?}");
     for class in classes {
         let call = format!("{class}::class(ruby);");
         assert!(
