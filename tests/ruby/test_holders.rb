@@ -62,10 +62,12 @@ class TestHolders < ReactorTest
   def test_a_permit_of_a_semaphore_is_held
     semaphore = Reactor::Semaphore.new(1)
     line = __LINE__ + 1
-    holding(-> { semaphore.acquire { sleep } }, -> { semaphore.acquire { flunk } }) do |(holder, waiter)|
-      assert_equal ["permit of #{semaphore.inspect}"], holder.map(&:what)
-      assert_match(/test_holders\.rb:#{line}:in /, holder.first.place)
-      assert_equal [], waiter
+    [-> { semaphore.acquire { sleep } }, -> { semaphore.try_acquire { sleep } }].each do |hold|
+      holding(hold, -> { semaphore.acquire { flunk } }) do |(holder, waiter)|
+        assert_equal ["permit of #{semaphore.inspect}"], holder.map(&:what)
+        assert_match(/test_holders\.rb:#{line}:in /, holder.first.place)
+        assert_equal [], waiter
+      end
     end
   end
 

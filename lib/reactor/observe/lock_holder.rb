@@ -19,7 +19,8 @@ module Reactor
   class LockHolder
     # A C method's frame has its caller's.
     PLACE = /.*?:\d+:/
-    private_constant :PLACE
+    ACQUIRE = %w['Reactor::Semaphore#acquire' 'Reactor::Semaphore#try_acquire' `acquire' `try_acquire'].freeze
+    private_constant :PLACE, :ACQUIRE
 
     class << self
       # @param statuses [Array<FiberStatus>]
@@ -68,7 +69,7 @@ module Reactor
       # The lines that entered `acquire`, innermost first; none if the fiber has ended meanwhile.
       def acquired(fiber)
         (fiber.backtrace || []).each_cons(2).filter_map do |frame, caller|
-          caller if frame.end_with?("'Reactor::Semaphore#acquire'", "`acquire'") && frame[PLACE] == caller[PLACE]
+          caller if frame.end_with?(*ACQUIRE) && frame[PLACE] == caller[PLACE]
         end
       end
 
