@@ -264,7 +264,7 @@ class TestRackup < ReactorTest
     Dir.mktmpdir do |folder|
       file, stalls = File.join(folder, "settings.rb"), File.join(folder, "stalls")
       File.write(file, "{ scheduler: { stall: 0.01, on_stall: ->(stall) { File.write(#{stalls.inspect}, stall.class) } } }")
-      config = "run ->(_) { until File.exist?(#{stalls.inspect}) do end; [200, {}, [File.read(#{stalls.inspect})]] }"
+      config = "run ->(_) { until File.exist?(#{stalls.inspect}) do 1_000_000.times { nil } end; [200, {}, [File.read(#{stalls.inspect})]] }"
       assert_equal [0, ""], (rackup("Settings=#{file}", config: config) { |port, _| assert_equal "Reactor::Stall", get(port) })
       File.write(file, "{ scheduler: { stall: -1 } }")
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
