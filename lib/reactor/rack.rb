@@ -128,7 +128,7 @@ module Reactor
     #   replace all workers, one after another, while the listeners stay open.
     # @param stop_timeout [Numeric] seconds after the signal in which responses may be completed
     # @param backend see {Lifecycle#initialize}
-    # @param scheduler [Hash] other options of {Lifecycle#initialize}: `stall`, `on_stall`, `workers` (for {Reactor.offload}), `policy`
+    # @param scheduler [Hash] `stall`, `on_stall`, `workers` (for {Reactor.offload}) and `policy` of {Lifecycle#initialize}
     # @param reuse_port [Boolean] whether each worker gets a listener of its own, among which the kernel distributes connections
     #   (SO_REUSEPORT); otherwise the workers share one, and a worker that computes accepts nothing
     # @param backlog [Integer] connections that may wait in the queue of each listener, at least 1

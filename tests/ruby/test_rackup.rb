@@ -269,6 +269,7 @@ class TestRackup < ReactorTest
       File.write(file, "{ scheduler: { stall: -1 } }")
       child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Settings: ARGV[0])", file, gems: true)
       assert_match(/\Areactor does not start: stall.*\n\z/, child.err)
+      assert_match(/on_error/, assert_raises(ArgumentError) { Reactor::Rack.new(->(_) {}).run(scheduler: { on_error: nil }) }.message)
     end
   end
 

@@ -29,6 +29,9 @@ module Reactor
         @rack = rack
         @stop_timeout = Checks.seconds(:stop_timeout, stop_timeout)
         @scheduler = { **scheduler, backend: Internal.choose(backend) }
+        other = scheduler.keys.find { |name| %i[backend on_error].include?(name) }
+        raise ArgumentError, "scheduler has no #{other} here: it is a keyword of its own" if other
+
         Scheduler.new(**@scheduler).close # raises before anything listens or is forked
         @logger = logger
         @worker_timeout = Checks.seconds(:worker_timeout, worker_timeout)
