@@ -55,18 +55,20 @@ module Reactor
     # @return [String]
     def inspect = "#<#{self.class} #{available} of #{permits} available#{", #{waiting} waiting" if waiting.positive?}>"
 
-    private
+    class << self
+      private
 
-    # The native library calls these.
+      # The native library calls these.
 
-    def count(permits) = Checks.count(:permits, permits)
+      def count(permits) = Checks.count(:permits, permits)
 
-    def limit(timeout) = Checks.limit(:timeout, timeout)
+      def limit(timeout) = Checks.limit(:timeout, timeout)
 
-    def queue = Thread::Queue.new
+      def queue = Thread::Queue.new
 
-    def wait(queue, seconds) = queue.pop(timeout: seconds)
+      def wait(queue, seconds) = queue.pop(timeout: seconds)
 
-    def too_late(seconds) = raise(DeadlineExceeded, "no permit within #{format("%g", seconds)} s")
+      def too_late(seconds) = raise(DeadlineExceeded, "no permit within #{format("%g", seconds)} s")
+    end
   end
 end

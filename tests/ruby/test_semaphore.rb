@@ -148,6 +148,15 @@ class TestSemaphore < ReactorTest
     end
   end
 
+  def test_a_subclass_may_name_its_methods_as_it_likes
+    named = Class.new(Reactor::Semaphore) { %i[count limit queue wait too_late].each { |name| define_method(name) { |*| flunk } } }.new(1)
+    assert_equal 1, named.acquire(timeout: 1) { 1 }
+    assert_raises(Reactor::DeadlineExceeded) { named.acquire { named.acquire(timeout: 0.001) } }
+    assert_raises(RangeError) { GC.stress = true; Reactor::Semaphore.new(2**70) }
+  ensure
+    GC.stress = false
+  end
+
   def test_a_frozen_one_works_in_a_forked_child_too
     needs_fork
     semaphore = Reactor::Semaphore.new(1).freeze

@@ -64,7 +64,7 @@ impl DataTypeFunctions for Semaphore {
 
 impl State {
     fn available(&self) -> usize {
-        self.permits - self.held.len() - self.kept
+        self.permits.saturating_sub(self.held.len() + self.kept)
     }
 
     fn next_turn(&mut self) -> u64 {
@@ -147,9 +147,9 @@ impl Semaphore {
 
 /// `initialize(permits)`
 pub fn initialize(this: Obj<Semaphore>, permits: Value) -> Result<(), Error> {
-    let permits = call_method(this.as_value(), "count", &[permits])?;
+    let permits = usize::try_convert(call("count", &[permits])?)?;
     let mut state = this.state.borrow_mut();
-    state.permits = usize::try_convert(permits)?;
+    state.permits = permits;
     state.forks = fork_generation();
     Ok(())
 }
@@ -177,16 +177,16 @@ pub fn holders(ruby: &Ruby, this: Obj<Semaphore>) -> RArray {
 
 /// `acquire(timeout: nil)`
 pub fn acquire(ruby: &Ruby, this: Obj<Semaphore>, arguments: &[Value]) -> Result<Value, Error> {
-    let seconds = seconds(this, arguments)?.unwrap_or(ruby.qnil().as_value());
+    let seconds = seconds(arguments)?.unwrap_or(ruby.qnil().as_value());
     match hold(ruby, this, seconds)? {
         Some(result) => Ok(result),
-        None => call_method(this.as_value(), "too_late", &[seconds]),
+        None => call("too_late", &[seconds]),
     }
 }
 
 /// `try_acquire(timeout: 0)`
 pub fn try_acquire(ruby: &Ruby, this: Obj<Semaphore>, arguments: &[Value]) -> Result<Value, Error> {
-    let seconds = seconds(this, arguments)?.unwrap_or(ruby.integer_from_i64(0).as_value());
+    let seconds = seconds(arguments)?.unwrap_or(ruby.integer_from_i64(0).as_value());
     let result = hold(ruby, this, seconds)?;
     Ok(result.unwrap_or(ruby.qfalse().as_value()))
 }
@@ -201,14 +201,19 @@ pub fn release(this: Obj<Semaphore>) -> Result<(), Error> {
     wake(this)
 }
 
+/// Calls what `lib/reactor/semaphore.rb` has for this file: methods of the class, which no subclass overrides.
+fn call(name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    call_method(Semaphore::class(&ruby()).as_value(), name, arguments)
+}
+
 /// The value of `timeout:`, checked.
-fn seconds(this: Obj<Semaphore>, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn seconds(arguments: &[Value]) -> Result<Option<Value>, Error> {
     if arguments.is_empty() {
         return Ok(None);
     }
     let keywords = scan_args::<(), (), (), (), _, ()>(arguments)?.keywords;
     let options = get_kwargs::<_, (), (Option<Value>,), ()>(keywords, &[], &["timeout"])?;
-    let limit = |value| call_method(this.as_value(), "limit", &[value]);
+    let limit = |value| call("limit", &[value]);
     options.optional.0.map(limit).transpose()
 }
 
@@ -233,10 +238,10 @@ fn hold(ruby: &Ruby, this: Obj<Semaphore>, seconds: Value) -> Result<Option<Valu
 
 /// Waits in line.
 fn wait(this: Obj<Semaphore>, seconds: Value) -> Result<Option<u64>, Error> {
-    let queue = call_method(this.as_value(), "queue", &[])?;
+    let queue = call("queue", &[])?;
     let fiber = current_fiber();
     let turn = this.state()?.wait(fiber, object_ref(queue));
-    let waited = wake(this).and_then(|()| call_method(this.as_value(), "wait", &[queue, seconds]));
+    let waited = wake(this).and_then(|()| call("wait", &[queue, seconds]));
     if waited.is_ok() && this.state()?.held.contains_key(&turn) {
         this.state()?.granted.remove(&turn);
         return Ok(Some(turn));
