@@ -260,7 +260,8 @@ pub trait Driver: Send {
 /// - **One event.** [`Driver::poll`] reports each operation once, with [`Ready::COMPLETED`](crate::Ready::COMPLETED),
 ///   under its token. It does not report operations that were withdrawn or abandoned, or whose outcome has already been
 ///   taken.
-/// - **In order.** Operations reach the kernel in the order in which they were started, no later than the next poll.
+/// - **In order.** Operations reach the kernel in the order in which they were started, no later than the next poll. One
+///   that fails or is cut short stops no later one: on a stream, start a send when the outcome of the one before is known.
 /// - **Shared memory.** The caller and the kernel both hold an operation's memory, which is reused only after both
 ///   have released it. Abandoning an operation or dropping the driver is therefore always safe.
 ///

@@ -15,7 +15,8 @@
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
     Send(&'bytes [u8]),
-    /// pread(2) of at most this many bytes at a byte offset. It brings that part of the file into the page cache.
+    /// pread(2) of at most this many bytes at a byte offset, of a regular file only: from a pipe or a socket, it would
+    /// take bytes and drop them. It brings that part of the file into the page cache; the caller then reads it.
     Read(u64, usize),
     /// fsync(2).
     Sync,

@@ -198,8 +198,8 @@ impl Reactor {
         self.driver.get().descriptor()
     }
 
-    /// A duplicate of [`Reactor::descriptor`], owned by the caller, for another loop to poll. `examples/loops` shows
-    /// its use.
+    /// A duplicate of [`Reactor::descriptor`], owned by the caller, for another loop to poll. That loop holds a
+    /// [`Reactor::sleep`] meanwhile, and polls for at most [`Sleep::timeout`], as in `examples/loops`.
     ///
     /// # Errors
     ///
