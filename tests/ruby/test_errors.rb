@@ -227,4 +227,35 @@ class TestErrors < ReactorTest
     end
     assert_equal [], wrong
   end
+
+  # Methods of the extension that yield.
+  YIELDING = {
+    "a time limit" => ->(block) { Timeout.timeout(TEST_TIMEOUT, &block) },
+    "a deadline" => ->(block) { Reactor.deadline(TEST_TIMEOUT, &block) },
+    "a permit" => ->(block) { Reactor::Semaphore.new(1).acquire(&block) },
+    "a permit that need not be waited for" => ->(block) { Reactor::Semaphore.new(1).try_acquire(&block) }
+  }.freeze
+
+  # An exception that is raised anew is reported twice, and the VM makes Strings of its backtrace.
+  def test_what_a_block_raises_is_raised_once
+    deeper = ->(frames, block) { frames.zero? ? block.call : deeper.call(frames - 1, block) }
+    failing = proc { raise "in the block" }
+    in_fiber do
+      YIELDING.each do |name, method|
+        reports = []
+        trace = TracePoint.new(:raise) { |point| reports << point.raised_exception.message }
+        raised = trace.enable(target_thread: Thread.current) { assert_raises(RuntimeError) { method.call(failing) } }
+        assert_equal ["in the block"], reports, name
+        assert_equal failing.source_location[1], raised.backtrace_locations.first.lineno, name
+        objects = [1, 1, 100].map do |frames|
+          deeper.call(frames, lambda do
+            before = GC.stat(:total_allocated_objects)
+            begin method.call(failing); rescue RuntimeError; nil end
+            GC.stat(:total_allocated_objects) - before
+          end)
+        end
+        assert_operator objects.last - objects[1], :<, 50, name
+      end
+    end
+  end
 end

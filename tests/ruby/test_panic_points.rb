@@ -9,7 +9,7 @@ class TestPanicPoints < ReactorTest
   FORCED = File.join(ROOT, "tests/panics/test_panics.rb")
 
   # What catches a panic: see ruby/panics.rs. In methods and functions, magnus does.
-  CATCHES = /\bpanics::catch\(/
+  CATCHES = /\b(?:panics::catch|catch_unwind)\(/
 
   # Functions without a catch, and why they cannot panic, or what a panic would do.
   HARMLESS = {

@@ -34,7 +34,7 @@ use hooks::{
     block, blocking_operation, closing, fibers, for_patches, io_transfer, io_wait, observe,
     timeout, watching,
 };
-use ruby::{convert, error, fiber, hidden_ivar, io_info, object, ractor, thread};
+use ruby::{convert, error, fiber, hidden_ivar, io_info, object, ractor, thread, with_block};
 use standalone::{
     child_process, http_request, patch_lock,
     poller::{self, Poller},
@@ -183,7 +183,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;
-    class.define_method("interruptible", method!(timeout::interruptible, 2))?;
+    class.define_method("interruptible", with_block::method(timeout::interruptible))?;
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_method("limit", method!(timeout::limit, 2))?;
     class.define_method("withdraw", method!(timeout::withdraw, 1))?;
@@ -201,7 +201,7 @@ fn define_hooks(class: RClass) -> Result<(), Error> {
     class.define_method("unblock", method!(block::unblock, 2))?;
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
-    class.define_method("timeout_after", method!(timeout::timeout_after, -1))?;
+    class.define_method("timeout_after", with_block::method(timeout::timeout_after))?;
     class.define_method("yield", method!(block::r#yield, 0))?;
     class.define_method(
         "blocking_operation_wait",
@@ -225,8 +225,8 @@ fn define_semaphore(class: RClass) -> Result<(), Error> {
     class.define_method("available", method!(semaphore::available, 0))?;
     class.define_method("waiting", method!(semaphore::waiting, 0))?;
     class.define_method("holders", method!(semaphore::holders, 0))?;
-    class.define_method("acquire", method!(semaphore::acquire, -1))?;
-    class.define_method("try_acquire", method!(semaphore::try_acquire, -1))?;
+    class.define_method("acquire", with_block::method(semaphore::acquire))?;
+    class.define_method("try_acquire", with_block::method(semaphore::try_acquire))?;
     class.define_method("release", method!(semaphore::release, 0))
 }
 

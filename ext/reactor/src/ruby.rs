@@ -30,6 +30,7 @@ pub mod platform;
 pub mod ractor;
 pub mod receiver;
 pub mod thread;
+pub mod with_block;
 
 use magnus::{Error, Ruby};
 

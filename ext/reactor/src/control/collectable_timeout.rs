@@ -3,13 +3,16 @@
 
 use std::{cell::Cell, sync::Weak};
 
-use magnus::{DataTypeFunctions, Ruby, TypedData, gc::Marker, typed_data::Obj};
+use magnus::{DataTypeFunctions, TypedData, gc::Marker, typed_data::Obj};
 use reactor::{Handle, Token};
 use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{fiber::current_fiber, hidden_ivar, object::Object, panics, thread::fork_generation},
+    ruby::{
+        error::ruby, fiber::current_fiber, hidden_ivar, object::Object, panics,
+        thread::fork_generation,
+    },
 };
 
 /// `Reactor::TimeoutBlock`: an object referenced only from the stack of the fiber that runs a timeout's block, so it is
@@ -57,24 +60,19 @@ impl Drop for TimeoutBlock {
 impl Scheduler {
     /// If the scheduler did not create the current fiber, makes the timeout that just began in it end when the fiber is
     /// collected. The caller keeps the object on its stack while the block runs. `None` if the fiber is kept.
-    pub fn begin_timeout_block(
-        &self,
-        ruby: &Ruby,
-        slot: Slot,
-        timeout: Token,
-    ) -> Option<Obj<TimeoutBlock>> {
+    pub fn begin_timeout_block(&self, slot: Slot, timeout: Token) -> Option<Obj<TimeoutBlock>> {
         if self.state().fibers.is_scheduled(slot) {
             return None;
         }
-        self.set_collectable(ruby, timeout)
+        self.set_collectable(timeout)
     }
 
     #[cold]
-    fn set_collectable(&self, ruby: &Ruby, token: Token) -> Option<Obj<TimeoutBlock>> {
+    fn set_collectable(&self, token: Token) -> Option<Obj<TimeoutBlock>> {
         let fiber = current_fiber();
         let number = hidden_ivar::given(fiber.value())?; // a frozen fiber has none
         let handle = self.state_mut().event_loop.weak_handle()?;
-        let block = ruby.obj_wrap(TimeoutBlock {
+        let block = ruby().obj_wrap(TimeoutBlock {
             fiber,
             handle,
             token,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use magnus::{Error, Ruby, TryConvert, Value, prelude::*, typed_data::Obj};
 use reactor::Token;
 use reactor_scheduler::state::{
     object_ref::ObjectRef,
@@ -15,15 +15,18 @@ use crate::{
         convert,
         object::{object_ref, write_barrier},
         receiver::{Receiver, wrong_number},
+        with_block::Block,
     },
 };
 
 /// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration expires at once.
 pub fn timeout_after(
     ruby: &Ruby,
-    Receiver(this): Receiver<Scheduler>,
+    this: Value,
     arguments: &[Value],
+    block: &mut Block,
 ) -> Result<Value, Error> {
+    let Receiver(this) = Receiver::<Scheduler>::try_convert(this)?;
     let nil = ruby.qnil().as_value();
     let (duration, exception, message) = match *arguments {
         [duration, exception] => (duration, exception, nil),
@@ -37,27 +40,31 @@ pub fn timeout_after(
         ));
     }
     let Some(limit) = convert::added_timeout(duration)? else {
-        return ruby.yield_value(duration);
+        return block.call(&[duration]);
     };
     let scope = HookScope::enter(ruby, &this)?;
     let raise = (object_ref(exception), object_ref(message));
-    run(ruby, &scope, raise, Some(limit), |_| duration)
+    run(&scope, raise, Some(limit), |_| block.call(&[duration]))
 }
 
 /// `interruptible(limit, exception) { |interruption| … }`: like `timeout_after`, but the block gets a number with which
 /// [`interrupt`] raises the exception early, and nil means no limit.
 pub fn interruptible(
     ruby: &Ruby,
-    Receiver(this): Receiver<Scheduler>,
-    limit: Value,
-    exception: Value,
+    this: Value,
+    arguments: &[Value],
+    block: &mut Block,
 ) -> Result<Value, Error> {
+    let Receiver(this) = Receiver::<Scheduler>::try_convert(this)?;
+    let [limit, exception] = *arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "2"));
+    };
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
     let scope = HookScope::enter(ruby, &this)?;
     let raise = (object_ref(exception), object_ref(nil));
-    run(ruby, &scope, raise, limit, |token| {
-        ruby.integer_from_u64(unmarked(token)).as_value()
+    run(&scope, raise, limit, |token| {
+        block.call(&[ruby.integer_from_u64(unmarked(token)).as_value()])
     })
 }
 
@@ -85,22 +92,21 @@ pub fn withdraw(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, 
     Ok(is_own && this.state_mut().withdraw_timeout(marked(number, 0)))
 }
 
-/// Yields to the block. If the timeout elapses first, raises where the block waits. Nothing can end the wait of a
+/// Calls the block. If the timeout elapses first, raises where the block waits. Nothing can end the wait of a
 /// close: if the timeout elapsed during one, and the block did not wait again, raises when the block ends.
 fn run(
-    ruby: &Ruby,
     scope: &HookScope,
     raise: (ObjectRef, ObjectRef),
     limit: Option<Duration>,
-    argument: impl Fn(Token) -> Value,
+    call: impl FnOnce(Token) -> Result<Value, Error>,
 ) -> Result<Value, Error> {
     let this = scope.object;
     write_barrier(this, raise.0);
     write_barrier(this, raise.1);
     this.before_timeout(scope.slot);
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
-    let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let mut result = ruby.yield_value(argument(timeout));
+    let block = this.begin_timeout_block(scope.slot, timeout);
+    let mut result = call(timeout);
     let must_raise = result.is_ok() && this.state().has_late_timeout(scope.slot);
     if must_raise {
         result = Err(this.timeout_error(scope.slot));

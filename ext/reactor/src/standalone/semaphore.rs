@@ -22,6 +22,7 @@ use crate::ruby::{
     object::{Object, object_ref},
     panics,
     thread::fork_generation,
+    with_block::Block,
 };
 
 #[derive(TypedData, Default)]
@@ -176,18 +177,28 @@ pub fn holders(ruby: &Ruby, this: Obj<Semaphore>) -> RArray {
 }
 
 /// `acquire(timeout: nil)`
-pub fn acquire(ruby: &Ruby, this: Obj<Semaphore>, arguments: &[Value]) -> Result<Value, Error> {
+pub fn acquire(
+    ruby: &Ruby,
+    this: Value,
+    arguments: &[Value],
+    block: &mut Block,
+) -> Result<Value, Error> {
     let seconds = seconds(arguments)?.unwrap_or(ruby.qnil().as_value());
-    match hold(ruby, this, seconds)? {
+    match hold(ruby, this, seconds, block)? {
         Some(result) => Ok(result),
         None => call("too_late", &[seconds]),
     }
 }
 
 /// `try_acquire(timeout: 0)`
-pub fn try_acquire(ruby: &Ruby, this: Obj<Semaphore>, arguments: &[Value]) -> Result<Value, Error> {
+pub fn try_acquire(
+    ruby: &Ruby,
+    this: Value,
+    arguments: &[Value],
+    block: &mut Block,
+) -> Result<Value, Error> {
     let seconds = seconds(arguments)?.unwrap_or(ruby.integer_from_i64(0).as_value());
-    let result = hold(ruby, this, seconds)?;
+    let result = hold(ruby, this, seconds, block)?;
     Ok(result.unwrap_or(ruby.qfalse().as_value()))
 }
 
@@ -219,7 +230,13 @@ fn seconds(arguments: &[Value]) -> Result<Option<Value>, Error> {
 
 /// Waits for a permit. With a block, releases it when the block ends, and returns its value; otherwise true. `None` if
 /// the time elapses.
-fn hold(ruby: &Ruby, this: Obj<Semaphore>, seconds: Value) -> Result<Option<Value>, Error> {
+fn hold(
+    ruby: &Ruby,
+    this: Value,
+    seconds: Value,
+    block: &mut Block,
+) -> Result<Option<Value>, Error> {
+    let this = Obj::<Semaphore>::try_convert(this)?;
     let fiber = current_fiber();
     let taken = this.state()?.take(fiber);
     let taken = taken.map_or_else(|| wait(this, seconds), |turn| Ok(Some(turn)))?;
@@ -230,7 +247,7 @@ fn hold(ruby: &Ruby, this: Obj<Semaphore>, seconds: Value) -> Result<Option<Valu
         this.state()?.keep(turn);
         return Ok(Some(ruby.qtrue().as_value()));
     }
-    let result = ruby.yield_values(());
+    let result = block.call(&[]);
     this.state()?.end(turn);
     wake(this)?;
     result.map(Some)
