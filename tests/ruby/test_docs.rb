@@ -144,7 +144,7 @@ class TestDocs < ReactorTest
       hooks.scan(/\w+/) do |hook|
         next assert_includes(Reactor::Scheduler.instance_method(hook).source_location.first, "/#{native.delete("`")}") if native.include?(".rb")
 
-        *file, function = extension[/"#{hook}",\s+(?:method!\()?((?:\w+::)?\w+)/, 1].split("::")
+        *file, function = extension[/"#{hook}",\s+(?:(?:with_block::)?method!?\()?((?:\w+::)?\w+)/, 1].split("::")
         file = file.first || native[/\w+/] # lib.rs names a few functions without their file
         assert_equal native, "`#{file}.rs`", hook
         assert_match(/^pub fn #{function}\b/, File.read(File.join(ROOT, "ext/reactor/src/hooks/#{file}.rs")), hook)
