@@ -68,7 +68,7 @@ module Reactor
 
       def wait(queue, seconds) = queue.pop(timeout: seconds)
 
-      def too_late(seconds) = raise(DeadlineExceeded, "no permit within #{format("%g", seconds)} s")
+      def too_late(seconds) = DeadlineExceeded.new("no permit within #{format("%g", seconds)} s")
     end
   end
 end

@@ -91,6 +91,49 @@ class TestCallers < ReactorTest
     end
   end
 
+  # Ways in which a program's scheduler comes from its override of a hook to the hook.
+  OVERRIDES = {
+    "super" => ->(hook) { "def #{hook}(...) = super" },
+    "a block of a method" => ->(hook) { "def #{hook}(...) = traced { super }" },
+    "a block of Ruby's method" => ->(hook) { "def #{hook}(...) = 1.then { super }" },
+    "define_method" => ->(hook) { "define_method(:#{hook}) { |*arguments| traced { super(*arguments) } }" },
+    "an alias" => ->(hook) { "alias_method :own_#{hook}, :#{hook}; def #{hook}(...) = traced { own_#{hook}(...) }" },
+    "many modules" => ->(hook) { "20.times { prepend(Module.new { def #{hook}(...) = super }) }" }
+  }.freeze
+
+  def test_a_read_through_an_override_waits_where_it_waits_without_one
+    outcomes = {}
+    each_overriding(:io_read, :io_wait) do |name|
+      reader, writer = IO.pipe
+      Fiber.schedule { sleep 0; writer << "late" }
+      outcomes[name] = [reader.sysread(9), outcome { reader.read_nonblock(1) }.last]
+    end
+    assert_equal OVERRIDES.transform_values { ["late", IO::EAGAINWaitReadable] }, outcomes
+  end
+
+  def test_an_exception_ends_no_wait_for_the_lock_of_a_condition_through_an_override
+    owned = {}
+    each_overriding(:block, :kernel_sleep) do |name|
+      mutex, changed, taken, ended = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new, Thread::Queue.new
+      mutex.synchronize do
+        waiting = Fiber.current
+        Thread.new { mutex.synchronize { taken << true; ended.pop } }
+        Fiber.schedule do
+          taken.pop
+          [IndexError, KeyError].each { |error| Fiber.scheduler.fiber_interrupt(waiting, error.new); sleep 0 } # the second while it locks
+          ended << true
+        end
+        changed.wait(mutex)
+      rescue IndexError
+        owned[name] = mutex.owned?
+      end
+      sleep 0
+    rescue KeyError, ThreadError
+      nil
+    end
+    assert_equal OVERRIDES.transform_values { true }, owned
+  end
+
   private
 
   # Compares each method and form in a thread without a scheduler and in a fiber. The block makes an object whose method waits, and
@@ -151,5 +194,16 @@ class TestCallers < ReactorTest
     sleep 0 while fiber.alive? && clock < limit
     fiber.kill
     [waits ? :waits : :returns, *(outcome || [:hangs])]
+  end
+
+  def each_overriding(*hooks)
+    OVERRIDES.each do |name, code|
+      overriding = Class.new(Reactor::Scheduler) { def traced = yield }
+      hooks.each { |hook| overriding.class_eval(code.call(hook), __FILE__, __LINE__) }
+      Thread.new do
+        Fiber.set_scheduler(overriding.new)
+        Fiber.schedule { yield name }
+      end.join
+    end
   end
 end

@@ -5,6 +5,38 @@ require "reactor/testing"
 
 # Reactor::Semaphore and Reactor::RateLimit: in fibers and in threads. Nothing is lost, whoever is cancelled.
 class TestSemaphore < ReactorTest
+  def test_an_acquire_that_took_too_long_is_raised_once
+    raised = []
+    in_fiber do
+      semaphore = Reactor::Semaphore.new(1)
+      semaphore.acquire
+      trace = TracePoint.new(:raise) { |point| raised << point.raised_exception.class }
+      trace.enable(target_thread: Thread.current) do
+        assert_raises(Reactor::DeadlineExceeded) { semaphore.acquire(timeout: 0) }
+        assert_raises(Timeout::Error) { Timeout.timeout(0.001) { semaphore.acquire } }
+      end
+    end
+    assert_equal [Reactor::DeadlineExceeded, Timeout::ExitException, Timeout::Error], raised
+  end
+
+  def test_what_the_release_raises_has_the_blocks_error_as_its_cause
+    failing = Class.new(Reactor::Scheduler) { def unblock(...) = (super; raise "the release" if $!) }
+    error = nil
+    Thread.new do
+      Fiber.set_scheduler(failing.new)
+      Fiber.schedule do
+        semaphore = Reactor::Semaphore.new(1)
+        semaphore.acquire do
+          Fiber.schedule { semaphore.acquire { nil } }
+          raise "the block"
+        end
+      rescue RuntimeError => e
+        error = e
+      end
+    end.join
+    assert_equal ["the release", "the block"], [error.message, error.cause.message]
+  end
+
   def test_no_more_than_its_permits_are_held_and_who_comes_first_gets_one_first
     held, most, arrived, order = 0, 0, [], []
     semaphore = Reactor::Semaphore.new(3)

@@ -12,8 +12,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use magnus::{RString, Value, rb_sys::FromRawValue};
+use magnus::{RString, TryConvert, Value, prelude::*, rb_sys::FromRawValue};
 use rb_sys::VALUE;
+
+use crate::ruby::{call::call_method, error::ruby, object::Object, thread::current_scheduler};
 
 /// `rsock_s_recvfrom`, `rsock_s_accept` and similar call `io_wait` for readability, for these methods, only after the
 /// kernel returned EAGAIN. The VM does not tell the hook about the EAGAIN; without the method's name, the wait needs a
@@ -111,8 +113,7 @@ pub fn is_uninterruptible() -> bool {
     let is_block = frames
         .hook()
         .is_some_and(|hook| hook.name().bytes() == b"block");
-    let caller =
-        frames.caller(|frame| [&b"block"[..], b"kernel_sleep"].contains(&frame.name().bytes()));
+    let caller = frames.caller(&["block", "kernel_sleep"]);
     caller.is_some_and(|caller| {
         CLOSING.include(&caller) || is_block && CONDITION_WAITS.include(&caller)
     })
@@ -134,15 +135,17 @@ impl Callers {
         }
     }
 
-    /// Whether one of these methods called the running hook. An override of the hook is never among those seen.
+    /// Whether one of these methods called the running hook, or a plain override of it. An override itself is never among
+    /// those seen.
     pub fn have_called(&self) -> bool {
-        let mut codes = [0; 2];
-        // SAFETY: it has space for two frames, the first of which is the hook's own. Line numbers are not asked for: the
+        let mut codes = [0; 3];
+        // SAFETY: it has space for three frames, the first of which is the hook's own. Line numbers are not asked for: the
         // VM searches them.
-        let found = unsafe { rb_sys::rb_profile_frames(0, 2, codes.as_mut_ptr(), ptr::null_mut()) };
-        let known = (found == 2).then(|| self.known(codes[1] as usize));
+        unsafe { rb_sys::rb_profile_frames(0, 3, codes.as_mut_ptr(), ptr::null_mut()) };
+        let [_, caller, its_caller] = codes.map(|code| code as usize);
+        let known = self.known(caller);
         known
-            .flatten()
+            .or_else(|| self.known(its_caller).filter(|is_named| *is_named))
             .unwrap_or_else(|| Caller::of_hook().is_some_and(|caller| self.include(&caller)))
     }
 
@@ -154,7 +157,7 @@ impl Callers {
     /// What was learned about this caller.
     fn known(&self, code: usize) -> Option<bool> {
         let mut seen = self.seen.iter().map(|place| place.load(Ordering::Relaxed));
-        seen.find(|entry| entry & !1 == code)
+        seen.find(|entry| code != 0 && entry & !1 == code)
             .map(|entry| entry & 1 == 1)
     }
 
@@ -184,7 +187,7 @@ impl Callers {
 }
 
 /// The number of innermost frames among which a caller beyond overrides of a hook is searched.
-const WITH_OVERRIDES: usize = 8;
+const WITH_OVERRIDES: usize = 64;
 
 /// The method that called the running hook: the innermost frame that runs neither the hook nor an override of it.
 pub struct Caller {
@@ -218,7 +221,8 @@ impl Caller {
     fn beyond_overrides() -> Option<Self> {
         let frames = Frames::innermost();
         let hook = frames.hook()?.name();
-        frames.caller(|frame| !frame.is_native() && frame.name().bytes() == hook.bytes())
+        let hook = std::str::from_utf8(hook.bytes()).ok()?.to_owned();
+        frames.caller(&[&hook])
     }
 
     /// The address of the code that runs there.
@@ -265,15 +269,40 @@ impl Frames {
         self.get(0)
     }
 
-    /// The innermost frame but the first that is not to be skipped.
-    fn caller(&self, is_skipped: impl Fn(&Frame) -> bool) -> Option<Caller> {
-        let distance =
-            (1..self.count).find(|at| !self.get(*at).is_some_and(|it| is_skipped(&it)))?;
+    /// The method of the VM that called the running hook: one of `hooks`, whose own frames are skipped.
+    ///
+    /// If Ruby code called it, that is an override. It may have come to `super` by other methods, so all frames up to the
+    /// outermost override's are skipped. While an override waits before its `super`, that is the caller of another hook.
+    fn caller(&self, hooks: &[&str]) -> Option<Caller> {
+        let is_hook = |frame: &Frame| {
+            frame.is_native()
+                && hooks
+                    .iter()
+                    .any(|name| frame.name().bytes() == name.as_bytes())
+        };
+        let frames =
+            || (1..self.count).filter_map(|distance| Some((distance, self.get(distance)?)));
+        let mut distance = frames().find(|(_, frame)| !is_hook(frame))?.0;
+        if !self.get(distance)?.is_of_vm() {
+            let places = overrides(hooks);
+            let outermost = frames()
+                .rev()
+                .find(|(_, frame)| is_hook(frame) || places.iter().any(|place| frame.is_at(place)));
+            distance = outermost.map_or(distance, |(last, _)| last + 1);
+        }
         Some(Caller {
             frame: self.get(distance)?,
             is_override: distance > 1,
         })
     }
+}
+
+/// The path and the first line of each method that overrides one of these hooks of the current scheduler.
+fn overrides(hooks: &[&str]) -> Vec<(String, i64)> {
+    let scheduler = current_scheduler().value();
+    let hooks = ruby().ary_from_iter(hooks.iter().copied());
+    let places = call_method(scheduler, "overrides", &[hooks.as_value()]);
+    places.and_then(Vec::try_convert).unwrap_or_default()
 }
 
 /// The code run by a frame, and its line number.
@@ -285,6 +314,18 @@ struct Frame {
 impl Frame {
     fn is_native(&self) -> bool {
         self.line == 0 // only Ruby code has line numbers
+    }
+
+    /// Whether it runs the method that is defined at this place, or a block in it.
+    fn is_at(&self, (path, line): &(String, i64)) -> bool {
+        // SAFETY: a frame just captured, and still on this stack; a String or nil, and an Integer or nil.
+        let (own, first) = unsafe {
+            (
+                Text::new(rb_sys::rb_profile_frame_path(self.code)),
+                Value::from_raw(rb_sys::rb_profile_frame_first_lineno(self.code)),
+            )
+        };
+        own.bytes() == path.as_bytes() && i64::try_convert(first).ok() == Some(*line)
     }
 
     /// Whether the code is Ruby's own: written in C, or in a file that is built into the VM.

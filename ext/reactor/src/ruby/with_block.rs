@@ -28,9 +28,19 @@ impl Block {
         let (count, first) = raw_arguments(arguments);
         // SAFETY: the arguments outlive the call; exceptions are caught.
         let result = protect(|| unsafe { rb_sys::rb_yield_values2(count, first) });
-        self.0 = result.as_ref().err().and_then(exception);
         // SAFETY: a value returned by Ruby.
-        result.map(|value| unsafe { Value::from_raw(value) })
+        self.note(result.map(|value| unsafe { Value::from_raw(value) }))
+    }
+
+    /// Lets what Ruby code has raised go on as if the block had raised it. Until then it is `$!`, so what is raised meanwhile
+    /// has it as its cause.
+    pub fn note<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.0 = result.as_ref().err().and_then(exception);
+        if let Some(raised) = self.0 {
+            // SAFETY: a live exception.
+            unsafe { rb_sys::rb_set_errinfo(raised) };
+        }
+        result
     }
 }
 

@@ -17,7 +17,7 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
     call::call_method,
-    error::ruby,
+    error::{exception, ruby},
     fiber::current_fiber,
     object::{Object, object_ref},
     panics,
@@ -186,7 +186,7 @@ pub fn acquire(
     let seconds = seconds(arguments)?.unwrap_or(ruby.qnil().as_value());
     match hold(ruby, this, seconds, block)? {
         Some(result) => Ok(result),
-        None => call("too_late", &[seconds]),
+        None => Err(exception(object_ref(call("too_late", &[seconds])?))),
     }
 }
 
@@ -239,7 +239,7 @@ fn hold(
     let this = Obj::<Semaphore>::try_convert(this)?;
     let fiber = current_fiber();
     let taken = this.state()?.take(fiber);
-    let taken = taken.map_or_else(|| wait(this, seconds), |turn| Ok(Some(turn)))?;
+    let taken = taken.map_or_else(|| block.note(wait(this, seconds)), |turn| Ok(Some(turn)))?;
     let Some(turn) = taken else {
         return Ok(None);
     };
