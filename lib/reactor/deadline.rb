@@ -174,7 +174,7 @@ module Reactor
       elsif ends_with_outer?
         yield(self)
       else
-        own = Class.new(Cancelled) # a class that no shield around this block delays
+        own = Class.new(Cancelled).set_temporary_name("reactor: cancelled") # a class that no shield around this block delays
         @cancelled = own.new { error }
         limit = left.clamp(Float::MIN, Checks::FAR) # 0 would be no limit
         Thread.handle_interrupt(own => :immediate) { Timeout.timeout(limit, @cancelled) { yield(self) } }

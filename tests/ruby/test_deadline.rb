@@ -24,6 +24,9 @@ class TestDeadline < ReactorTest
     end
     assert_nil ended
     assert_in_delta 60, queue.pop, 59
+    name = nil
+    run_plain { Reactor.deadline(ms(1), raises: false) { begin; sleep; rescue Reactor::Cancelled => error; name = error.class.name; raise; end } }
+    assert_equal "reactor: cancelled", name, "full_message has a class"
   end
 
   def test_a_limit_that_has_already_elapsed_ends_the_block_at_its_first_wait
