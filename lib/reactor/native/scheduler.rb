@@ -172,19 +172,6 @@ module Reactor
     # Blocks the thread, because the fiber that happens to poll calls this: no other fiber may run meanwhile.
     def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }
 
-    # @return [Array<(String, Integer)>] the places of the methods that override these hooks: `super` of the innermost is the hook
-    def overrides(hooks)
-      hooks.flat_map do |hook|
-        places = []
-        override = method(hook)
-        while (place = override.source_location)
-          places << place.first(2)
-          override = override.super_method
-        end
-        places
-      end
-    end
-
     # What a fiber raises that ends with the scheduler.
     def cancellation(reason) = Cancelled.new(reason)
 

@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use magnus::{RString, TryConvert, Value, prelude::*, rb_sys::FromRawValue};
+use magnus::{RArray, RString, TryConvert, Value, prelude::*, rb_sys::FromRawValue};
 use rb_sys::VALUE;
 
 use crate::ruby::{call::call_method, error::ruby, object::Object, thread::current_scheduler};
@@ -297,12 +297,23 @@ impl Frames {
     }
 }
 
-/// The path and the first line of each method that overrides one of these hooks of the current scheduler.
+/// The path and the first line of each method that overrides one of these hooks of the current scheduler. Calls only methods
+/// written in C, after which no interrupt is handled.
 fn overrides(hooks: &[&str]) -> Vec<(String, i64)> {
-    let scheduler = current_scheduler().value();
-    let hooks = ruby().ary_from_iter(hooks.iter().copied());
-    let places = call_method(scheduler, "overrides", &[hooks.as_value()]);
-    places.and_then(Vec::try_convert).unwrap_or_default()
+    let mut places = Vec::new();
+    for hook in hooks {
+        let name = ruby().str_new(hook).as_value();
+        let mut method = call_method(current_scheduler().value(), "method", &[name]);
+        while let Ok(found) = method {
+            let place = call_method(found, "source_location", &[]);
+            let Some(place) = place.ok().and_then(RArray::from_value) else {
+                break; // written in C: the hook itself
+            };
+            places.extend(place.entry(0).ok().zip(place.entry(1).ok()));
+            method = call_method(found, "super_method", &[]);
+        }
+    }
+    places
 }
 
 /// The code run by a frame, and its line number.

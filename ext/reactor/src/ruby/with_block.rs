@@ -11,7 +11,6 @@ use magnus::{
     error::ErrorType,
     rb_sys::{AsRawValue, FromRawValue, catch_unwind, protect, resume_error},
 };
-
 use rb_sys::VALUE;
 
 use crate::ruby::{call::raw_arguments, error::ruby};
