@@ -138,15 +138,12 @@ impl Callers {
     /// Whether one of these methods called the running hook, or a plain override of it. An override itself is never among
     /// those seen.
     pub fn have_called(&self) -> bool {
-        let mut codes = [0; 3];
-        // SAFETY: it has space for three frames, the first of which is the hook's own. Line numbers are not asked for: the
-        // VM searches them.
-        unsafe { rb_sys::rb_profile_frames(0, 3, codes.as_mut_ptr(), ptr::null_mut()) };
-        let [_, caller, its_caller] = codes.map(|code| code as usize);
-        let known = self.known(caller);
-        known
-            .or_else(|| self.known(its_caller).filter(|is_named| *is_named))
-            .unwrap_or_else(|| Caller::of_hook().is_some_and(|caller| self.include(&caller)))
+        let [_, caller] = innermost_codes();
+        let known = self.known(caller).or_else(|| {
+            let [_, _, its_caller] = innermost_codes();
+            self.known(its_caller).filter(|is_named| *is_named)
+        });
+        known.unwrap_or_else(|| Caller::of_hook().is_some_and(|caller| self.include(&caller)))
     }
 
     pub fn include(&self, caller: &Caller) -> bool {
@@ -184,6 +181,17 @@ impl Callers {
         let given = (class.bytes(), method.bytes());
         frame.is_of_vm() && names.any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
     }
+}
+
+/// What the innermost frames run, the hook first; 0 beyond the outermost.
+#[inline(always)]
+fn innermost_codes<const COUNT: usize>() -> [usize; COUNT] {
+    let mut codes = [0; COUNT];
+    // SAFETY: it has space for that many frames. Line numbers are not asked for: the VM searches them.
+    unsafe {
+        rb_sys::rb_profile_frames(0, COUNT as c_int, codes.as_mut_ptr(), ptr::null_mut());
+    }
+    codes.map(|code: VALUE| code as usize)
 }
 
 /// The number of innermost frames among which a caller beyond overrides of a hook is searched.
