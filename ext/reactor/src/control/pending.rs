@@ -88,7 +88,8 @@ impl Scheduler {
     /// Whether the running fiber must keep waiting: it closes an IO that another fiber or thread uses, or locks a mutex again. See
     /// [`is_uninterruptible`].
     fn must_wait_on(&self, slot: Slot) -> bool {
-        self.state().fibers[slot].waits_for_unblock_only() && is_uninterruptible()
+        let may_be = self.state().fibers[slot].waits_for_unblock_only();
+        may_be && is_uninterruptible()
     }
 
     /// Keeps an error that reached a fiber during a wait that only its own completion may end: the fiber's next wait that

@@ -139,11 +139,18 @@ impl Callers {
     /// those seen.
     pub fn have_called(&self) -> bool {
         let [_, caller] = innermost_codes();
-        let known = self.known(caller).or_else(|| {
-            let [_, _, its_caller] = innermost_codes();
-            self.known(its_caller).filter(|is_named| *is_named)
-        });
-        known.unwrap_or_else(|| Caller::of_hook().is_some_and(|caller| self.include(&caller)))
+        self.known(caller)
+            .unwrap_or_else(|| self.has_unknown_called())
+    }
+
+    #[cold]
+    fn has_unknown_called(&self) -> bool {
+        if let Some(caller) = Caller::native() {
+            return self.include(&caller);
+        }
+        let [_, _, callers_caller] = innermost_codes();
+        self.known(callers_caller) == Some(true)
+            || Caller::beyond_overrides().is_some_and(|caller| self.include(&caller))
     }
 
     pub fn include(&self, caller: &Caller) -> bool {
@@ -206,8 +213,12 @@ pub struct Caller {
 
 impl Caller {
     /// `None` if that frame is too far away.
-    #[inline]
     pub fn of_hook() -> Option<Self> {
+        Self::native().or_else(Self::beyond_overrides)
+    }
+
+    /// The next frame, if that method is written in C. Only Ruby code overrides.
+    fn native() -> Option<Self> {
         let (mut codes, mut lines) = ([0; 2], [0; 2]);
         // SAFETY: both have space for two frames, the first of which is the hook's own.
         let found =
@@ -216,13 +227,10 @@ impl Caller {
             code: codes[1],
             line: lines[1],
         };
-        if found == 2 && frame.is_native() {
-            return Some(Self {
-                frame,
-                is_override: false, // only Ruby code overrides
-            });
-        }
-        Self::beyond_overrides()
+        (found == 2 && frame.is_native()).then_some(Self {
+            frame,
+            is_override: false,
+        })
     }
 
     #[cold]
@@ -290,8 +298,8 @@ impl Frames {
         };
         let frames =
             || (1..self.count).filter_map(|distance| Some((distance, self.get(distance)?)));
-        let mut distance = frames().find(|(_, frame)| !is_hook(frame))?.0;
-        if !self.get(distance)?.is_of_vm() {
+        let (mut distance, frame) = frames().find(|(_, frame)| !is_hook(frame))?;
+        if !frame.is_of_vm() {
             let places = overrides(hooks);
             let outermost = frames()
                 .rev()
